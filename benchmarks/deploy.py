@@ -84,7 +84,7 @@ def processes(at, rounds):
             start("flower-supernode", *to, *own)
         run = ("flwr", "run", "app", "here", "--stream")
         subprocess.run(run, check=True, timeout=1800, **how)
-        if not (at / "run/record.npz").exists():
+        if not (at / "run/record").exists():
             raise RuntimeError(f"the run failed: {(at / 'log').read_text()[-2000:]}")
     finally:
         for p in started:

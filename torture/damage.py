@@ -14,10 +14,9 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from fedlib.core import engine, record
+from fedlib.core import engine
 from fedlib.core.record import SAME
 from fedlib.methods.make import make
 
@@ -128,16 +127,7 @@ def checkpoint_of(folder, chance):
             short = [("state", *p) for p in state] + [("state", "t")] * 3
             tree = altered(tree, chance, [*short, ("state",), ("record",)])
         else:
-            packed = tree["record"] | {"meta": json.loads(tree["record"]["meta"])}
-            needed = [("meta", k) for k in (*SAME, "clients") if k in packed["meta"]]
-            packed = altered(
-                packed,
-                chance,
-                needed + [(k,) for k in ("meta", "rounds", "views", "logs")],
-            )
-            if isinstance(packed.get("meta"), dict):
-                packed["meta"] = json.dumps(packed["meta"])
-            tree["record"] = packed
+            tree["record"] = packed_of(tree["record"], chance)
         buffer = io.BytesIO()
         torch.save(tree, buffer)
         path.write_bytes(with_checksum(buffer.getvalue()))
@@ -146,31 +136,32 @@ def checkpoint_of(folder, chance):
 # ---------------------------------------------------------------- records
 def record_of(folder, chance):
     """Damage a record; its arrays, or what it says of the run."""
-    name = chance.choice(["record.npz", "record.json"])
-    path, way = folder / name, chance.randrange(3)
+    path, way = folder / "record", chance.randrange(3)
+    body = path.read_bytes()
     if way == 0:
-        path.write_bytes(torn(path.read_bytes(), chance))
+        path.write_bytes(torn(body, chance))
         return
-    body = (folder / "record.npz").read_bytes()
-    meta = json.loads((folder / "record.json").read_text())
-    del meta["sha256"]
+    packed = torch.load(io.BytesIO(body.partition(b"\n")[2]), weights_only=True)
     if way == 1:
-        meta = altered(meta, chance, [(k,) for k in SAME if k in meta])
+        packed = packed_of(packed, chance)
     else:
-        with np.load(io.BytesIO(body)) as z:
-            arrays = {k: z[k] for k in z.files}
-        key = chance.choice(
-            [k for k in arrays if k == "rounds" or k.startswith("view")]
-        )
+        arrays = packed["arrays"]
+        key = chance.choice([k for k in arrays if k[:4] in ("roun", "view")])
         short = [arrays[key][:, :-1]] if arrays[key].ndim > 1 else []
-        longer = np.concatenate([arrays[key]] * 2)
-        arrays[key] = chance.choice([longer, arrays[key].astype(str), *short])
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **arrays)
-        body = chance.choice([buffer.getvalue(), cut(body, chance)])
-    (folder / "record.npz").write_bytes(body)
-    told = meta | {"sha256": record.checksum(body, meta)}
-    (folder / "record.json").write_text(json.dumps(told))
+        arrays[key] = chance.choice([torch.cat([arrays[key]] * 2), *short])
+    buffer = io.BytesIO()
+    torch.save(packed, buffer)
+    path.write_bytes(with_checksum(buffer.getvalue()))
+
+
+def packed_of(packed, chance):
+    """A packed record in which what it says of its run is altered, or a part is."""
+    packed = packed | {"meta": json.loads(packed["meta"])}
+    needed = [("meta", k) for k in (*SAME, "clients") if k in packed["meta"]]
+    packed = altered(packed, chance, [*needed, ("meta",), ("arrays",)])
+    if isinstance(packed.get("meta"), dict):
+        packed["meta"] = json.dumps(packed["meta"])
+    return packed
 
 
 # ---------------------------------------------------------------- counted

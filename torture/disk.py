@@ -125,7 +125,7 @@ def damaged(folder):
         try:
             if path.name in ("checkpoint", "state"):
                 read_tensors(path, "cpu")
-            elif path.name == "done":
+            elif path.name == "record":
                 Record.load(path.parent)
         except ValueError as e:
             return str(e)

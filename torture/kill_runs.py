@@ -171,12 +171,12 @@ def held(folder):
         name = path.relative_to(folder).as_posix()
         if PART.fullmatch(path.name) or LEFT.search(name):
             left.append(name)
-        elif path.name == "done":
+        elif path.name == "record":
             found[name] = digest_of(record.Record.load(path.parent))
         elif path.name == "state":
             state = read_tensors(path, "cpu")["state"]
             found[name] = digest([x.numpy().tobytes() for x in numbers(state)])
-        elif path.name not in ("record.npz", "record.json"):
+        else:
             found[name] = digest([path.read_bytes()])
     return found, left
 
@@ -198,7 +198,7 @@ def digest(bodies):
 
 def begun(folder):
     """Is there a round or a run to lose?"""
-    names = ("checkpoint", "state", "done")
+    names = ("checkpoint", "state", "record")
     return any(p.name in names for p in Path(folder).rglob("*"))
 
 

@@ -74,9 +74,7 @@ def read_tensors(path, device):
 
 
 def damaged(path, why):
-    return ValueError(
-        f"checkpoint {path} is damaged ({why}); delete it to start this run again"
-    )
+    return ValueError(f"{path} is damaged ({why}); delete it to start this run again")
 
 
 # ---------------------------------------------------------------- what a kill leaves

@@ -2,7 +2,7 @@
 
 checkpoint      of a run on its way: state and record in one file, whole or not at all
 state           the checkpoint after the last round: a run goes on to more from there
-record.*, done  the finished record; `done` comes last
+record          the finished record
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .errors import Diverged, refuse_if
 from .files import damaged, read_tensors, sweep, write_tensors
-from .record import FILES, Record, same_meta
+from .record import Record, same_meta
 
 
 @dataclass
@@ -32,7 +32,7 @@ class RunFolder:
 
     def __post_init__(self):
         if self.path is not None:
-            sweep(self.path, "checkpoint", *FILES)
+            sweep(self.path, "checkpoint", "record")
 
     def file(self, *names):
         """The first of these files that is there, or None."""
@@ -53,7 +53,7 @@ class RunFolder:
         if self.path is not None:
             record.meta["seconds"] += self.seconds()
             self.path.mkdir(parents=True, exist_ok=True)
-            both = {"state": state, "record": record.pack()}
+            both = {"state": state, "record": record.so_far().pack()}
             write_tensors(self.path / "checkpoint", both)
             self.saved = time.time()
 
@@ -62,7 +62,6 @@ class RunFolder:
         record.finish(self.seconds())
         if self.path is None or "unfinished" in record.meta:
             return
-        (self.path / "done").unlink(missing_ok=True)  # of a run of fewer rounds
         if self.state and "diverged" not in record.meta:
             with suppress(FileNotFoundError):  # another process has ended this run
                 os.replace(self.path / "checkpoint", self.path / "state")
@@ -75,7 +74,7 @@ class RunFolder:
         """The record of a run that is done; None where there is none, or it shall and
         can go on to more rounds. new: an empty record of the run that is wanted. One
         that diverged raises again."""
-        if not self.file("done"):
+        if not self.file("record"):
             return None
         record = Record.load(self.path)
         there, rounds = record.meta["rounds"], new.meta["rounds"]
@@ -99,9 +98,10 @@ def restore(path, device, new):
     on, which may have more rounds, unless the method plans ahead."""
     read = read_tensors(path, device)
     try:
-        state, record = read["state"], new.unpack(read["record"])
+        state, was = read["state"], Record.unpack(read["record"])
     except (KeyError, TypeError, ValueError) as e:
         raise damaged(path, "it is of an earlier version") from e
+    record = replace(new, meta=was.meta, **was.listed())
     there, rounds = record.meta["rounds"], new.meta["rounds"]
     if there < rounds:
         refuse_if(

@@ -135,7 +135,7 @@ def checked_folder(folder):
     named = isinstance(folder, (str, os.PathLike)) and os.fspath(folder)
     path = Path(folder if named else ".")
     there = next((p for p in (path, *path.parents) if p.exists()), path)
-    writable = (path / "done").exists() or os.access(there, os.W_OK)
+    writable = (path / "record").exists() or os.access(there, os.W_OK)
     refuse_if(
         not named or "\0" in str(folder) or not there.is_dir() or not writable,
         f"folder = {short(folder)}: give the path of a folder that can be written to, "

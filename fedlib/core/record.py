@@ -7,7 +7,6 @@ Letters: C clients, E evaluations, K classes, R rounds, n rows.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import platform
 from collections.abc import Callable
@@ -22,7 +21,7 @@ from torch import Tensor
 
 from .clients import Clients, cohort_of
 from .errors import is_whole, nearest, refuse_if
-from .files import commit, read_tensors, source, whole
+from .files import commit, read_tensors, source, write_tensors
 from .method import acts_on_download, describe
 from .task import Model, row_counts
 from .tree import Tree, pick, tmap
@@ -30,20 +29,16 @@ from .tree import Tree, pick, tmap
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from .method import Method
-
 Key: TypeAlias = tuple[str, str, str]  # moment, view, split
 Who: TypeAlias = int | str | None  # a client by number or name; None: all
 CPU = f"cpu {platform.machine()}"
-FILES = "record.npz", "record.json", "done"  # the mark comes last
-# the beginning of an array's name in record.npz -> the part of the record
+# the beginning of an array's name -> the part of the record
 PARTS = {"view": "views", "cells": "cells", "alike": "consistency", "log": "logs"}
 # entries of meta by which two runs are one
 SAME = (
     *("method", "parameters", "task", "network", "batch", "n", "rounds"),
     *("seed", "cohort", "every", "precision", "init", "scored"),
 )
-LATER = ("scored", "network", "batch")  # which older records do not say
 SPLIT = {"all": "train"}  # what is scored -> its rows in meta["n"]; of guests:
 GUEST = {"test": "guest", "val": "guest_val", "all": "guest_train"}
 COLUMNS = "round client name moment view split rows accuracy".split()
@@ -158,12 +153,14 @@ class Record:
 
     def so_far(self, state=None):
         """A record of its own, finished, with what this one has up to now."""
-        listed = lambda d: {k: list(v) for k, v in d.items()}
-        parts = {p: listed(getattr(self, p)) for p in PARTS.values()}
-        past = {"meta": dict(self.meta), "rounds": list(self.rounds), "state": state}
-        copy = replace(self, **past, **parts)
+        copy = replace(self, meta=dict(self.meta), state=state, **self.listed())
         copy.finish(0.0)
         return copy
+
+    def listed(self):
+        """Its rounds and parts as lists, to which the engine appends."""
+        lists = lambda part: {k: list(v) for k, v in getattr(self, part).items()}
+        return {"rounds": list(self.rounds)} | {p: lists(p) for p in PARTS.values()}
 
     # ------------------------------------------------------------ read by everybody
     def curve(
@@ -233,7 +230,7 @@ class Record:
 
         client: None for the model that all share, else a client by its number or name.
         view: one of the method's, such as "global" or "tuned"; None: of a client the
-        most personal one. From a folder: Record.load(folder, method).
+        most personal one. From a folder: the same call of `run` returns its record.
 
         ValueError where the method has no such model, and says which it has.
         """
@@ -249,72 +246,43 @@ class Record:
         x = rows_for(self.method.task, x)
         return torch.cat([f(part) for part in x.split(AT_ONCE)]).softmax(1).cpu()
 
-    # ------------------------------------------------- on disk: npz and json, no pickle
+    # ------------------------------------------------- on disk: tensors, no pickle
     def __getstate__(self):
         """Between processes it travels without the data and the cohort's function."""
         return self.__dict__ | {"method": None, "cohort": None}
 
     def arrays(self):
-        """{"view|pre|global|test": array, "log|weight": array, ...}: by their names in
-        record.npz."""
+        """{"view|pre|global|test": array, "log|weight": array, ...}."""
         parts = [(kind, getattr(self, part)) for kind, part in PARTS.items()]
         name = lambda k: k if isinstance(k, str) else "|".join(k)
         return {f"{kind}|{name(k)}": v for kind, part in parts for k, v in part.items()}
 
     def pack(self):
-        """A tree of plain values and tensors, for the checkpoint."""
-        arrays = {k: list(map(torch.as_tensor, v)) for k, v in self.arrays().items()}
-        rounds = list(map(int, self.rounds))
-        return {"meta": json.dumps(self.meta), "rounds": rounds, "arrays": arrays}
-
-    def unpack(self, p):
-        """The record of a packed tree p, which goes on as this one."""
-        arrays = {k: [a.cpu().numpy() for a in v] for k, v in p["arrays"].items()}
-        past = {"meta": json.loads(p["meta"]), "rounds": list(p["rounds"])}
-        return replace(self, **past, **parts_of(arrays))
-
-    def save(self, folder: str | Path) -> None:
-        """Write record.npz and record.json, then the mark `done`; each file appears
-        whole or not at all."""
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(buf := io.BytesIO(), rounds=self.rounds, **self.arrays())
-        body = buf.getvalue()
-        meta = self.meta | {"sha256": checksum(body, self.meta)}
-        text = json.dumps(meta, indent=1, sort_keys=True).encode()
-        for name, content in zip(FILES, (body, text, b"")):
-            whole(folder / name, lambda f, content=content: f.write(content))
+        """A finished record as a tree of plain values and tensors."""
+        arrays = self.arrays() | {"rounds": self.rounds}
+        tensors = {k: torch.as_tensor(np.asarray(v)) for k, v in arrays.items()}
+        return {"meta": json.dumps(self.meta), "arrays": tensors}
 
     @classmethod
-    def load(cls, folder: str | Path, method: Method | None = None) -> Record:
-        """The record in a folder; ValueError where it cannot be read. method: the one
-        that was run, with its task, where `model` is wanted."""
-        folder = Path(folder)
+    def unpack(cls, packed, **more):
+        """The record of such a tree; more: fields that no file holds."""
+        arrays = {k: v.cpu().numpy() for k, v in packed["arrays"].items()}
+        parts = {"rounds": arrays.pop("rounds")} | parts_of(arrays)
+        return cls(json.loads(packed["meta"]), **parts, **more)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the file `record`, which appears whole or not at all."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        write_tensors(Path(folder) / "record", self.pack())
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Record:
+        """The record in a folder; ValueError where it cannot be read."""
+        path = Path(folder) / "record"
         try:
-            body = (folder / "record.npz").read_bytes()
-            meta = json.loads((folder / "record.json").read_text())
-            was = meta.pop("sha256", None)
-            # of earlier versions it is that of record.npz alone
-            if was not in (checksum(body, meta), hashlib.sha256(body).hexdigest()):
-                raise ValueError("record.npz or record.json does not fit the checksum")
-            with np.load(io.BytesIO(body), allow_pickle=False) as z:
-                arrays = {k: z[k] for k in z.files}
-            record = cls(meta, arrays.pop("rounds"), **parts_of(arrays), folder=folder)
-        except Exception as e:  # whatever a damaged file leads json, zip and numpy to
-            raise ValueError(
-                f"record {folder} cannot be read ({e or type(e).__name__}); delete the "
-                "folder to run it again"
-            ) from e
-        if method is not None:
-            refuse_if(
-                getattr(method, "task", None) is None,
-                f"Record.load(folder, {method!r:.60}): give a method with its task, "
-                f"fedlib.make({meta['method']!r}, task)",
-            )
-            here = identity(method, method.task)
-            same_meta(meta, here, folder, here)
-            record.method = method
-        return record
+            return cls.unpack(read_tensors(path, "cpu"), folder=Path(folder))
+        except (OSError, KeyError, TypeError) as e:
+            raise ValueError(f"{path} cannot be read ({e!r}); run it again") from e
 
 
 # ---------------------------------------------------------------- which run it is of
@@ -336,7 +304,7 @@ def same_meta(there, here, at, entries=SAME):
     for k in entries:
         a, b = (json.dumps(meta.get(k), sort_keys=True) for meta in (there, here))
         refuse_if(
-            a != b and not (k in LATER and "null" in (a, b)),
+            a != b,
             f"{at} belongs to another run: {k} is {a:.90} there, {b:.90} here; give "
             "each run its own folder",
         )
@@ -350,13 +318,6 @@ def parts_of(arrays):
         kind, *key = name.split("|")
         parts[PARTS[kind]]["|".join(key) if kind == "log" else tuple(key)] = v
     return parts
-
-
-def checksum(body, meta):
-    """SHA-256 of record.npz and of what the record knows about its run, as json gives
-    it back."""
-    text = json.dumps(json.loads(json.dumps(meta)), sort_keys=True)
-    return hashlib.sha256(b"".join((body, text.encode()))).hexdigest()
 
 
 def digest(w):
@@ -424,14 +385,13 @@ def chosen(record, client, view):
 def end_of(record):
     """(Clients, state) at the end of a run; ValueError where not known."""
     meta, method, state = record.meta, record.method, record.state
-    bad = meta.get("diverged")
-    refuse_if(bad, f"it diverged in round {bad and bad['round']}: no model; lower lr")
-    refuse_if(
-        method is None,
-        "this record does not know its method and task; load it with them, "
-        f"Record.load(folder, fedlib.make({meta['method']!r}, task, ...))",
-    )
     path = record.folder and record.folder / "state"
+    refuse_if(
+        method is None or "diverged" in meta,
+        f"no model: this record of {meta['method']} was read without its method and "
+        f"task, or diverged ({meta.get('diverged')}: lower lr); call run with its "
+        "folder",
+    )
     if state is None and path and path.exists():
         state = read_tensors(path, method.task.x.device)["state"]
     refuse_if(
@@ -444,27 +404,14 @@ def end_of(record):
 
 
 def views_of(record, run, state, c):
-    """{name: view} of client c."""
+    """{name: view} of client c, who has received where it would in the next round."""
     method, (_, (shard,)) = record.method, run.shards(torch.tensor([c]))
     down = pick(method.send(state["server"], torch.arange(method.task.C)), c)
     mine = tmap(torch.clone, pick(state["clients"], c))
-    if acts_on_download(method) and c in listeners(record, run):
+    who = cohort_of(method, method.task, run.seed, run.t, record.cohort)
+    if acts_on_download(method) and (method.download == "all" or c in who):
         mine = run.call(method.receive, (down, mine, shard), c, "receive")
     return run.call(method.views, (down, mine, shard), c, "views")
-
-
-def listeners(record, run):
-    """The clients that receive the model in the round after the last [M]."""
-    method, cohort = record.method, record.meta["cohort"]
-    if method.download == "all":
-        return range(method.task.C)
-    cohort = record.cohort if cohort == "given" else cohort
-    refuse_if(
-        cohort is None and record.meta["cohort"] == "given",
-        "the cohorts of this run came from a function, which no folder keeps: call "
-        "fedlib.run with the same arguments and folder; its record has the models",
-    )
-    return cohort_of(method, method.task, run.seed, run.t, cohort).tolist()
 
 
 def number(meta, client):

@@ -1,11 +1,9 @@
 """Scoring: what a model gets right at every client, group by group, and next door.
 
-A model that all clients have runs once over the rows of them all; models of linear
-layers run side by side; whatever else runs at its client. What they say of a row is
-added up alike.
+A model that all clients have runs once over the rows of them all; whatever else runs at
+its client. What they say of a row is added up alike.
 Letters: M clients, S splits, G segments of a client's rows (its splits; with groups
-also its test rows that have neighbours, and these), N rows of all clients, b clients of
-a block with at most L rows, A groups.
+also its test rows that have neighbours, and these), N rows of all clients, A groups.
 """
 
 from __future__ import annotations
@@ -20,11 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .shards import NEIGHBOURS, SPLIT_OF, as_slice
-from .task import Fitted, Model
+from .task import Model
 from .tree import leaves, subset, unstack, where
 
-BLOCK = {"cpu": 2**20, "cuda": 2**26}  # bytes that one block may hold
-FEW = 64  # rows: clients that differ by so many are of like size
+BLOCK = {"cpu": 2**20, "cuda": 2**26}  # bytes that one block of rows may hold
 
 
 def score(method, down, clients, run, shards, splits, views=None, receives=None):
@@ -60,50 +57,22 @@ def marks(method, logits, y):
 def together(method, stacks, run, shards, rows, names):
     """{view: marks of all rows [N], or None where every client has to run its own}."""
     task, (ids, S), out = method.task, shards, {}
-    dense = getattr(task.network, "dense", None)
     views_at = lambda *args: subset(method.views(*args), names)  # nothing runs yet
     calls = zip(ids.tolist(), zip(*(unstack(t, len(ids)) for t in stacks), S))
     found = [run.call(views_at, args, c, "views") for c, args in calls]
-    for k in found[0]:
-        models, out[k] = [views[k] for views in found], None
-        if isinstance(models[0], Fitted) and dense:  # fitted together
-            fit = lambda d, mine, s, k=k: method.views(d, mine, s)[k].w
-            ws = run.each(fit, stacks, shards, f"view {k}")
-            models = [Model(task, w) for w in unstack(ws, len(ids))]
-        if not all(type(m) is Model for m in models):
-            continue
-        first = leaves(models[0].w)
-        if all(a is b for m in models for a, b in zip(first, leaves(m.w))):
+    for k, model in found[0].items():
+        out[k], others = None, [views[k] for views in found]
+        if all(type(m) is Model and same(m.w, model.w) for m in others):
             blocks, at = rows.once
-            forward = lambda who, x, w=models[0]: w(x)
-        elif dense:
-            blocks, at = rows.apart
-            ws = [m.w for m in models]
-            forward = lambda who, x, ws=ws: side_by_side(dense, [ws[i] for i in who], x)
-        else:
-            continue
-
-        def block(who, r, forward=forward):
-            logits = forward(who, task.x[r]).flatten(0, -2)
-            return marks(method, logits, task.y[r].flatten())
-
-        named = lambda *b, f=block: run.call(f, b, "(many at once)", "views")
-        out[k] = [torch.cat(v)[at] for v in zip(*(named(*b) for b in blocks))]
+            block = lambda r, f=model: marks(method, f(task.x[r]), task.y[r])
+            named = [run.call(block, (r,), "(many at once)", "views") for r in blocks]
+            out[k] = [torch.cat(v)[at] for v in zip(*named)]
     return out
 
 
-def side_by_side(dense, ws, x):
-    """Logits [b, L, K] of b models ws, linear layers with relu between them, at x
-    [b, L, ...]. A layer that is the same in all of them is not copied."""
-    z = x.flatten(2)
-    for name in dense:
-        z = z if name == dense[0] else z.relu_()
-        W, c = ([w[f"{name}.{leaf}"] for w in ws] for leaf in ("weight", "bias"))
-        if all(a is W[0] for a in W) and all(a is c[0] for a in c):
-            z = F.linear(z, W[0], c[0])
-        else:
-            z = torch.baddbmm(torch.stack(c)[:, None], z, torch.stack(W).mT)
-    return z
+def same(w, v):
+    """Are two models the very same tensors?"""
+    return all(a is b for a, b in zip(leaves(w), leaves(v)))
 
 
 # ---------------------------------------------------------------- one client at a time
@@ -156,47 +125,15 @@ class Rows:
     def on_device(self, v):
         return v.to(self.task.x.device)
 
-    @property
-    def memory(self):
-        return BLOCK["cpu" if self.task.x.device.type == "cpu" else "cuda"]
-
     @cached_property
     def once(self):
-        """(blocks, at): every row once, however many clients have it. A block is (None,
-        rows); at [N]: where each row is found in what the blocks give."""
+        """(blocks of rows, each row once however many clients have it; at [N]: where
+        each row is found in what the blocks give)."""
         rows, at = self.rows.unique(return_inverse=True)
-        cut = rows.split(max(1, self.memory // max(1, self.task.x[0].nbytes)))
+        memory = BLOCK["cpu" if self.task.x.device.type == "cpu" else "cuda"]
+        cut = rows.split(max(1, memory // max(1, self.task.x[0].nbytes)))
         index = lambda r: self.on_device(r) if as_slice(r) is None else as_slice(r)
-        return [(None, index(r)) for r in cut], self.on_device(at)
-
-    @cached_property
-    def apart(self):
-        """(blocks, at): each client's own rows, b clients of like size side by side:
-        (their places, rows [b, L])."""
-        n = self.n.sum(1)
-        first, at, blocks, seen = n.cumsum(0) - n, torch.empty_like(self.rows), [], 0
-        for who in self.like_size(n):
-            j = torch.arange(int(n[who].max()))
-            place, real = first[who, None] + j, j < n[who, None]  # [b, L]
-            at[place[real]] = seen + real.flatten().nonzero()[:, 0]
-            rows = self.rows[place.clamp(max=len(self.rows) - 1)]
-            blocks.append((who.tolist(), self.on_device(rows)))
-            seen += real.numel()
-        return blocks, self.on_device(at)
-
-    def like_size(self, n):
-        """Clients in order of their numbers of rows n [M], divided into blocks."""
-        shapes, x = self.task.shapes.values(), self.task.x
-        row = x[0].nbytes + x.element_size() * sum(s[0] for s in shapes)
-        model, start = x.element_size() * sum(s.numel() for s in shapes), 0
-        order = n.argsort(stable=True)
-        sizes = n[order].tolist()
-        for i, L in enumerate(sizes):
-            full = (i + 1 - start) * (L * row + model) > self.memory
-            if i > start and (full or L > 2 * sizes[start] + FEW):
-                yield order[start:i]
-                start = i
-        yield order[start:]
+        return [*map(index, cut)], self.on_device(at)
 
     @cached_property
     def known(self):

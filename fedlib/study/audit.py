@@ -106,7 +106,7 @@ def packable(paper, study, runs, anew):
     found = store.read(folder_of((paper, study)))
     for c in todo:
         at = Path(runs, c.id)
-        if (at / "done").exists() and (anew or c.id not in found):
+        if (at / "record").exists() and (anew or c.id not in found):
             found[c.id] = Record.load(at)
     lacking = missing(todo, found)
     command = f"python -m fedlib evidence compute {paper}/{study}"

@@ -64,7 +64,7 @@ def compute_cell(cell, wait=True, runs="runs", device=None, until=math.inf):
     diverged run leaves its record, too.
     """
     folder = Path(runs, cell.id)
-    done = folder / "done"
+    done = folder / "record"
     if done.exists() or time.time() >= until:
         return folder if done.exists() else None
     with lock.alone(folder, wait) as mine:
@@ -133,7 +133,7 @@ def unfinished(cells, runs):
     after one another, so that a worker keeps its task.
     """
     by_id = {c.id: c for c in sorted(cells, key=lambda c: (c.task, c.seed))}
-    return [c for i, c in by_id.items() if not Path(runs, i, "done").exists()]
+    return [c for i, c in by_id.items() if not Path(runs, i, "record").exists()]
 
 
 def every(f, cells, workers, *how):

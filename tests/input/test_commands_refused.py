@@ -72,4 +72,4 @@ def test_the_ends_of_ranges_run(tmp_path):
         task = "'digits:clients=3,hidden=[4, 3],dirichlet=5'"
         status, out, err = call(f"run FedAvg {task} --rounds 1 {more}")
         assert (status, err) == (0, "") and "FedAvg" in out, (more, err)
-    assert (tmp_path / "new" / "run" / "done").exists()
+    assert (tmp_path / "new" / "run" / "record").exists()

@@ -105,10 +105,11 @@ def test_a_model_is_the_one_that_was_scored_last(tmp_path):
     """In memory and from the folder; where a view is no one model, its probabilities."""
     for name in ("FedAvg", "Ditto", "FedPer-online", "FedAvg-FT", "FedProto", "FedALA"):
         method = make(name, task(), lr=0.2)
-        rec = run(method, cohort=3, folder=tmp_path / name)
+        go = lambda m=method, at=tmp_path / name: run(m, cohort=3, folder=at)
+        rec = go()
         t, models = method.task, 0
         views = {view for moment, view, _ in rec.views if moment == "pre"}
-        for got in (rec, Record.load(tmp_path / name, method)):
+        for got in (rec, go()):
             for view, c in itertools.product(views, range(6)):
                 try:
                     p = t.logits(got.model(NAMES[c], view), t.x)
@@ -150,16 +151,17 @@ def test_models_leave_as_weights_and_modules():
 
 def test_models_that_are_not_there(tmp_path):
     rec, half = run(make("Ditto", task()), cohort=3), make("FedAvg", task())
-    run(half, folder=tmp_path, keep_state=False)
+    lost = lambda: run(half, folder=tmp_path, keep_state=False)
+    lost()
     other, before = Twin(7), Twin(7).state_dict()
     other.load_state_dict(before)
     of = lambda *a, rec=rec, **k: lambda: rec.model(*a, **k)
     rows = [(f"client {c}", of(c), "client", c) for c in (6, -1, True, 1.0)]
     rows += [
         ("no global", of(rec=run(make("FedPer", task()))), "FedPer", "client"),
-        ("not kept", of(rec=Record.load(tmp_path, half)), tmp_path),
-        ("diverged", of(rec=diverged()), "round 1"),
-        ("another", lambda: Record.load(tmp_path, make("FedProx", task())), "method"),
+        ("not kept", of(rec=lost()), tmp_path),
+        ("diverged", of(rec=diverged()), "diverged", 1),
+        ("read", of(rec=Record.load(tmp_path)), "method"),
         ("x", lambda: rec.predict(np.zeros((2, 4))), "x"),
     ]
     all_refused(rows)

@@ -33,7 +33,7 @@ record = fedlib.run(method, rounds=3, cohort=lambda t: [0, 1], folder="runs/mine
 assert_type(record, Record)
 assert_type(record["pre", "global", "test"], np.ndarray)
 assert_type(record.curve(fedlib.metrics.gini), np.ndarray)
-assert_type(Record.load("runs/mine", method), Record)
+assert_type(Record.load("runs/mine"), Record)
 assert_type(record.summary(), dict[str, float])
 assert_type(record.predict(x, client="a"), Tensor)
 fedlib.run(method, rounds=3, init=record.model(), on_round=lambda t, r: print(t))

@@ -158,8 +158,8 @@ def test_seeds_and_methods_are_those_that_were_asked_for(tmp_path):
         for r, seed in zip(got.records[name], (0, 4)):
             alone = fedlib.run(method, rounds=3, seed=seed, cohort=3, guests=True)
             assert same(r, alone) and r.meta["seed"] == seed and r.state is None
-    assert len(list(tmp_path.glob("*/[04]/done"))) == 4
-    times = {p: p.stat().st_mtime_ns for p in tmp_path.glob("*/*/done")}
+    assert len(list(tmp_path.glob("*/[04]/record"))) == 4
+    times = {p: p.stat().st_mtime_ns for p in tmp_path.glob("*/*/record")}
     some = ["FedAvg", "FedProx", methods[1]]
     more = fedlib.compare(some, task, **told | {"seeds": 1})
     assert list(more.records) == ["FedAvg", "FedProx", "Ditto(lam=0.5)"]
@@ -168,7 +168,7 @@ def test_seeds_and_methods_are_those_that_were_asked_for(tmp_path):
     assert all(p.stat().st_mtime_ns == t for p, t in times.items())
     other = fedlib.compare(["FedAvg"], task, **told | {"cohort": 2})
     assert other.records["FedAvg"][0].meta["cohort"] == 2
-    assert len(list(tmp_path.glob("FedAvg-*/0/done"))) == 2
+    assert len(list(tmp_path.glob("FedAvg-*/0/record"))) == 2
 
 
 def test_hyper_parameters_are_chosen_by_a_pilot_that_counts_nowhere_else(tmp_path):
@@ -188,7 +188,7 @@ def test_hyper_parameters_are_chosen_by_a_pilot_that_counts_nowhere_else(tmp_pat
         (3, best),
     ]
     assert list(got.records) == ["FedAvg", "FedProx"]
-    assert len(list(tmp_path.glob("*/1001/done"))) == 4
+    assert len(list(tmp_path.glob("*/1001/record"))) == 4
     assert got.table.tuned.to_dict() == {"FedAvg": "", **got.tuned}
 
 

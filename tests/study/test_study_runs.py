@@ -50,7 +50,7 @@ def test_a_cell_is_the_run_of_its_description(done, folder):
         assert same(r, plain, but=("seconds", "task"))
         assert r.meta["seed"] == c.seed and r.meta["task"] == f"near/split{c.seed}"
         files = {p.name for p in (folder / "runs" / c.id).iterdir()}
-        assert files == {"record.npz", "record.json", "done"}  # no models
+        assert files == {"record"}  # no models
     order = [(m, s) for m in ("FedAvg", "FedGA") for s in (0, 1)]
     assert [(c.method, c.seed) for c in done.cells] == order
     assert {c.tier for c in done.cells} == {"small"} and done.tier == "small"
@@ -70,7 +70,7 @@ def test_a_finished_study_is_read_not_run(done, folder, monkeypatch):
     assert [p.stat().st_mtime_ns for p in some] == before
     more = main(folder, seeds=[1, 2])
     assert [c.seed for c in more.cells] == [1, 2] * 2
-    assert len(list(folder.glob("runs/*/done"))) == 6
+    assert len(list(folder.glob("runs/*/record"))) == 6
     assert more.cells[0].id == done.cells[1].id
     paper = book(main={"paper": {"seeds": 1}})
     change = lambda toy: (paper(toy), toy["tasks"]["near"].pop("paper"))
@@ -110,7 +110,7 @@ def test_runs_that_are_killed_diverge_or_fail(done, tmp_path):
     todo = [cell("FedRep"), cell(), cell("FedRep", seed=1), cell("FedProx")]
     with pytest.raises(compute.RunError, match="FedRep seed 0: V(.|\n)*1 more"):
         compute.compute_all(todo, at, workers=1)
-    assert {p.parent.name for p in at.glob("*/done")} == {todo[1].id, todo[3].id}
+    assert {p.parent.name for p in at.glob("*/record")} == {todo[1].id, todo[3].id}
 
 
 def test_a_run_that_another_process_computes_is_left_or_waited_for(done, tmp_path):
@@ -122,10 +122,10 @@ def test_a_run_that_another_process_computes_is_left_or_waited_for(done, tmp_pat
         assert compute.compute_cell(b, runs=tmp_path, until=0) is None
         assert not (tmp_path / b.id).exists()
         thread.start()
-        while not (tmp_path / b.id / "done").exists():
+        while not (tmp_path / b.id / "record").exists():
             thread.join(0.01)  # it takes the other run first
             assert thread.is_alive()
-        assert not (tmp_path / a.id / "done").exists()
+        assert not (tmp_path / a.id / "record").exists()
         compute.trained(a, "cpu", tmp_path / a.id)
     thread.join()
     assert got == [tmp_path / a.id, tmp_path / b.id]
