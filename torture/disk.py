@@ -123,7 +123,7 @@ def damaged(folder):
     """The first file that cannot be read, or ""."""
     for path in sorted(folder.rglob("*")):
         try:
-            if path.name in ("checkpoint", "state"):
+            if path.name == "checkpoint":
                 read_tensors(path, "cpu")
             elif path.name == "record":
                 Record.load(path.parent)

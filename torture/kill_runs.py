@@ -26,8 +26,8 @@ from pathlib import Path
 import torch
 
 from fedlib.cli import main as cli
-from fedlib.core import engine, record, tree
-from fedlib.core.files import PART, read_tensors
+from fedlib.core import engine, files, record, tree
+from fedlib.core.files import read_tensors
 from fedlib.core.folder import RunFolder
 from fedlib.data import tasks
 from fedlib.methods.make import make
@@ -43,7 +43,7 @@ OWN = (
     "source",
     "device",
 )  # of a record's meta: not the same twice
-LEFT = re.compile(r"checkpoint$|\.lock|\.(new|old)/")
+LEFT = re.compile(r"\.lock|\.(new|old)/|\.[^/]+\.\d+@[^/]+$")
 METHODS = ("FedAvg", "Ditto", "SCAFFOLD", "FedGA", "FedAdam", "FedRep", "FedDyn")
 TASK = "synthetic:alpha=.5,beta=.5,sizes=[40,50,60,70,80]"
 
@@ -106,6 +106,7 @@ def begin(pipe, prints, folder, last, f, args):
     for stream in (1, 2):
         os.dup2(prints.fileno(), stream)
     RunFolder.due = lambda self: True  # the command line keeps one in 30 s
+    files.STALE = 0  # what a kill has left is swept at once
     record.commit = record.source = lambda: "0123456789"  # quicker than git
     pipe.send(True)
     times = count_files(str(folder), last)
@@ -169,11 +170,11 @@ def held(folder):
     found, left = {}, []
     for path in sorted(p for p in Path(folder).rglob("*") if p.is_file()):
         name = path.relative_to(folder).as_posix()
-        if PART.fullmatch(path.name) or LEFT.search(name):
+        if LEFT.search(name):
             left.append(name)
         elif path.name == "record":
             found[name] = digest_of(record.Record.load(path.parent))
-        elif path.name == "state":
+        elif path.name == "checkpoint":
             state = read_tensors(path, "cpu")["state"]
             found[name] = digest([x.numpy().tobytes() for x in numbers(state)])
         else:
@@ -198,7 +199,7 @@ def digest(bodies):
 
 def begun(folder):
     """Is there a round or a run to lose?"""
-    names = ("checkpoint", "state", "record")
+    names = ("checkpoint", "record")
     return any(p.name in names for p in Path(folder).rglob("*"))
 
 

@@ -11,7 +11,7 @@ task         a network, and data divided among clients
 pool         samples before they are dealt to clients, groups of a sensitive attribute,
              how rows are cut, and what cannot be trained on
 userdata     a user's own arrays and tables become a pool; what is refused in them
-items        a data set of items becomes arrays or a table
+items        a data set of items becomes a table
 record       what a run leaves behind, as a table, and its models
 folder       the folder of a run, from which it goes on
 tree         nested dicts of tensors, and stacks of them, a row for each client

@@ -27,7 +27,7 @@ from tqdm import tqdm
 from . import given
 from .clients import Clients, cohort_of, mode
 from .errors import Diverged, is_whole
-from .folder import RunFolder, restore
+from .folder import RunFolder
 from .method import Method, Round, acts_on_download, keeps_state
 from .random import fold
 from .record import Record
@@ -173,9 +173,6 @@ class Federation:
                 if self.folder.due():
                     self.keep(state, record)
                 bar.update()
-                if scores and not bar.disable:
-                    name, value = next(iter(record.summary().items()))
-                    bar.set_postfix_str(f"{name} {value:.3f}")
                 try:
                     stop = bool(on_round) and on_round(t, record.so_far(state)) is True
                 except BaseException:
@@ -191,8 +188,8 @@ class Federation:
     def begin(self):
         """(state, record): of the checkpoint, or before round 0."""
         method, record, w = self.method, Record.of(self), self.w
-        if path := self.folder.file("checkpoint", "state"):
-            state, record = restore(path, self.task.x.device, record)
+        if self.folder.has("checkpoint"):
+            state, record = self.folder.restore(self.task.x.device, record)
             record.meta.pop("unfinished", None)
             self.single.update(record.meta.pop("single", []))
             return state, record

@@ -59,14 +59,14 @@ def check_whole(at: str, v, low: int = 0, high: int = COUNT, why: str = "") -> N
     """ValueError unless v is a whole number from low to high; at: what it is called, as
     "glyphs: size"; why: what to add to the message."""
     if not is_whole(v) or not low <= v <= high:
-        refuse(at, v, f"a whole number{span(low, high)}{why}")
+        refuse(at, v, f"a whole number from {low} to {high}{why}")
 
 
 def check_number(at: str, v, low=-math.inf, high=math.inf, why: str = "") -> None:
     """ValueError unless v is a finite number from low to high; an infinite end: no
     end."""
     if not is_number(v) or not low <= v <= high:
-        refuse(at, v, f"a number{span(low, high)}{why}")
+        refuse(at, v, f"a number from {low} to {high}{why}")
 
 
 def check_positive(at: str, v, why: str = "") -> None:
@@ -90,15 +90,6 @@ def check_bytes(at: str, need: float) -> None:
 
 def refuse(at, v, what):
     raise ValueError(f"{at} = {short(v)}: give {what}")
-
-
-def span(low, high):
-    """A range in words: " from 0 to 1", " >= 0"."""
-    if -math.inf < low and high < math.inf:
-        return f" from {low} to {high}"
-    if low > -math.inf:
-        return f" >= {low}"
-    return f" <= {high}" if high < math.inf else ""
 
 
 # ---------------------------------------------------------------- messages

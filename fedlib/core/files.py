@@ -7,20 +7,18 @@ import glob
 import hashlib
 import io
 import os
-import re
 import socket
 import subprocess
+import time
 import tomllib
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
 HOST = socket.gethostname()
-# a file that is being written: .NAME.PID@HOST
-PART = re.compile(r"\.(?P<name>.+)\.(?P<pid>[1-9]\d{0,8})@(?P<host>.+)")
+STALE = 3600  # seconds: nobody writes to a file for longer
 
 
 def whole(path, write):
@@ -79,29 +77,12 @@ def damaged(path, why):
 
 # ---------------------------------------------------------------- what a kill leaves
 def sweep(folder, *names):
-    """Delete what killed processes of this host have left of files with these names;
-    names may be patterns such as "step-*".
-
-    What a living process or another host is writing stays.
-    """
-    with suppress(OSError):  # there is no such folder, or it is not ours to read
-        for name in os.listdir(folder):
-            part = PART.fullmatch(name)
-            known = part and any(fnmatchcase(part["name"], n) for n in names)
-            if known and part["host"] == HOST and dead(int(part["pid"])):
-                with suppress(OSError):  # another process has deleted it, or only may
-                    os.unlink(os.path.join(folder, name))
-
-
-def dead(pid):
-    """Is there no such process on this host?"""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:  # somebody else's
-        pass
-    return False
+    """Delete what killed processes have left of files with these names, which may be
+    patterns such as "step-*": hidden ones to which nobody has written for an hour."""
+    for part in [p for name in names for p in folder.glob(f".{name}.[0-9]*@*")]:
+        with suppress(OSError):  # another process has deleted it, or only may
+            if time.time() - part.stat().st_mtime > STALE:
+                part.unlink()
 
 
 # ------------------------------------------------------ where numbers come from

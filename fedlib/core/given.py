@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from .errors import COUNT, SEEDS, among, is_whole, nearest, refuse_if, short
+from .errors import COUNT, SEEDS, among, is_whole, refuse_if, short
 from .method import Method, Wrap
 from .task import Task
 
@@ -148,18 +148,13 @@ def checked_start(init, task):
     """Weights {name: tensor} to start from, of the task's network, copied; or None."""
     if init is None:
         return None
-    named, want = isinstance(init, Mapping), task.init(0)
-    given = {k: v for k, v in init.items() if "num_batches" not in k} if named else {}
-    for k in {**want, **given}:
-        have, need = shape_of(given.get(k)), shape_of(want.get(k))
-        refuse_if(
-            have != need or not given[k].isfinite().all(),
-            f"init[{k!r}] is {have}, and {task.network} has {need}{nearest(k, want)}: "
-            "give finite weights by name, {name: tensor}, such as module.state_dict() "
-            "or record.model()",
-        )
+    form = lambda v: (getattr(v, "dtype", None), [*getattr(v, "shape", ())])
+    want, given = task.init(0), dict(init) if isinstance(init, Mapping) else {}
+    given = {k: v for k, v in given.items() if "num_batches" not in k}
+    odd = [k for k in want | given if form(given.get(k)) != form(want.get(k))]
+    refuse_if(
+        odd or not all(v.isfinite().all() for v in given.values()),
+        f"init: {odd[:4]} are not as in {task.network}: give finite weights by name, "
+        "{name: tensor}, such as module.state_dict() or record.model()",
+    )
     return {k: given[k].detach().clone().to(like.device) for k, like in want.items()}
-
-
-def shape_of(v):
-    return f"{list(v.shape)} of {v.dtype}" if isinstance(v, torch.Tensor) else "none"

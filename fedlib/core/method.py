@@ -253,22 +253,10 @@ class Wrap(Method):
         inner = dict(self.inner.aggregate(server["in"], up, r))
         return server | {"log": inner.pop("log", {}), "in": inner}
 
-    def plans(self):
-        return self.inner.plans()
 
-    def client(self, w, shard):
-        return self.inner.client(w, shard)
-
-    def receive(self, down, mine, shard):
-        return self.inner.receive(down, mine, shard)
-
-    def local(self, down, mine, shard):
-        return self.inner.local(down, mine, shard)
-
-    def views(self, down, mine, shard):
-        return self.inner.views(down, mine, shard)
-
-
+for _name in ("plans", "client", "receive", "local", "views"):
+    passed = lambda self, *args, _name=_name: getattr(self.inner, _name)(*args)
+    setattr(Wrap, _name, passed)
 PASSED = "who download post plans_ahead needs_val needs_groups needs_features"
 for _name in (*PASSED.split(), "needs_linear_head"):
     setattr(Wrap, _name, property(attrgetter(f"inner.{_name}")))

@@ -255,43 +255,30 @@ def sizes(n, parts):
 def laid_out(lists, name):
     """Lists of rows one after another: (all rows [N], where each list lies now)."""
     order = torch.cat(lists) if lists else torch.zeros(0, dtype=torch.long)
-    twice = (
-        f"task {name!r}: a row is given to two clients, or twice to one; give it once"
-    )
+    twice = f"task {name!r}: a row is given twice, to one or two clients; give it once"
     refuse_if(len(order) != len(order.unique()), twice)
     return order, torch.arange(len(order)).split([len(r) for r in lists])
 
 
 # ---------------------------------------------------------------- what is refused
-NOT_FINITE = (
-    "{} rows of x hold NaN or infinity, the first is row {} in column {} ({}); "
-    "drop or impute them first"
-)
-
-
 def check_task(task):
     """ValueError for a task that cannot be trained on."""
     for k in ("batch", "K"):
         check_whole(k, getattr(task, k), 1)
-    for faults in (of_fields, of_groups, of_clients):
-        for wrong, words in faults(task):
-            refuse_if(wrong, f"task {task.name!r:.60}: {words}")
+    for wrong, words in faults(task):
+        refuse_if(wrong, f"task {task.name!r:.60}: {words}")
 
 
-# Each of these yields (is it wrong, the value and the remedy); a later check may rely
-# on the earlier ones.
-def of_fields(task):
-    """x with rows, all of them finite, classes y of 0 .. K - 1, and kind."""
-    x, y, K, C = task.x, task.y, task.K, task.C
-    yield len(x) != len(y), f"x has {len(x)} rows, y {len(y)}: give one y each"
-    kinds = x.is_floating_point(), y.dtype, y.dim(), x.dim() > 1 and x.numel() > 0
+def faults(task):
+    """(is it wrong, the value and the remedy); later ones may rely on earlier ones."""
+    x, y, a, groups, K, C = task.x, task.y, task.a, task.groups, task.K, task.C
+    form = x.is_floating_point(), y.dtype, [*y.shape], x.dim() > 1 and x.numel() > 0
     yield (
-        kinds != (True, torch.int64, 1, True),
-        f"x is {x.dtype} {list(x.shape)} and y {y.dtype} {list(y.shape)}; give floating"
-        " point x [N, ...], with rows, and int64 y [N]",
+        form != (True, torch.int64, [len(x)], True),
+        f"x is {x.dtype} {[*x.shape]} and y {y.dtype} {[*y.shape]}; give floating point"
+        " x [N, ...], with rows, and int64 y [N]",
     )
-    found = not_finite(x)
-    yield found, found and NOT_FINITE.format(*found)
+    yield (bad := not_finite(x)), bad
     near = f"{nearest(task.kind, KINDS)}; give one of {KINDS}"
     yield task.kind not in KINDS, f"kind = {task.kind!r:.60}{near}"
     lo, hi, names, n = int(y.min()), int(y.max()), len(task.classes), len(task.owners)
@@ -299,57 +286,54 @@ def of_fields(task):
     wrong = names and not hi < names <= K  # a network may know more classes
     yield wrong, f"classes has {names} names; give one for each of {K} classes, or ()"
     yield n not in (0, C), f"owners has {n} names for {C} clients; give one each"
-
-
-def of_groups(task):
-    """Every row has a group, every group rows, and both outcomes occur."""
-    a, y, groups = task.a, task.y, task.groups
-    if groups is None:
-        return
-    n = None if a is None else len(a)
-    yield n != len(y), f"a has {n} entries for {len(y)} rows; give the group of each"
-    there = sorted(set(a.tolist()))
-    yield (
-        len(there) < 2 or there != list(range(groups.A)),
-        f"the sensitive attribute {groups.name!r} has the groups {there}; give rows of "
-        f"all that it names, numbered from 0 ({', '.join(groups.names)}), two or more",
-    )
-    good = int(groups.outcome(y).sum())
-    yield (
-        not 0 < good < len(y),
-        f"{good} of {len(y)} rows have the positive outcome {groups.positive}; choose "
-        "the positive classes so that some labels lie inside, some outside",
-    )
-
-
-def of_clients(task):
-    """Each client has rows to train and to be tested on; a row belongs to one client
-    and one split, and only test rows may be shared."""
-    n, N = (len(task.train), len(task.val), len(task.test)), len(task.x)
-    wrong = not task.C or len(set(n)) > 1
+    if groups is not None:
+        n = None if a is None else len(a)
+        yield (
+            n != len(y),
+            f"a has {n} entries for {len(y)} rows; give the group of each",
+        )
+        there, good = sorted(set(a.tolist())), int(groups.outcome(y).sum())
+        yield (
+            len(there) < 2 or there != [*range(groups.A)],
+            f"the sensitive attribute {groups.name!r} has the groups {there}; give "
+            f"rows of all that it names, {', '.join(groups.names)}, two or more",
+        )
+        yield (
+            not 0 < good < len(y),
+            f"{good} of {len(y)} rows have the positive outcome {groups.positive}; give"
+            " positive classes that some labels are, and some are not",
+        )
+    n = len(task.train), len(task.val), len(task.test)
+    wrong = not C or len({*n}) > 1
     yield wrong, f"{n} clients in train, val and test; give lists for one or more"
-    has = list(zip(range(task.C), map(len, task.train), map(len, task.test)))
-    names = task.owners or [*range(task.C)]
-    few = [f"client {c} ({names[c]}) {i} and {j}" for c, i, j in has if not (i and j)]
-    remedy = "leave them out, merge them, or raise the partition's minimum size"
-    yield few, f"no training or no test samples: {', '.join(few[:8])}; {remedy}"
+    has = zip(task.owners or range(C), map(len, task.train), map(len, task.test))
+    few = [
+        f"client {c} ({k}) {i} and {j}" for c, (k, i, j) in enumerate(has) if not i * j
+    ]
+    yield (
+        few,
+        f"{len(few)} of {C} clients have no training or no test rows: "
+        f"{', '.join(few[:8])}; leave them out, or merge them (client_id)",
+    )
     rows, tests = torch.cat([*task.train, *task.val]), torch.cat(task.test)
     lo, hi = torch.cat([rows, tests]).aminmax()
-    wrong = not 0 <= lo <= hi < N
-    yield wrong, f"row numbers from {lo} to {hi}; give those of {N} rows"
-    both = torch.isin(rows, tests)
+    wrong = not 0 <= lo <= hi < len(x)
+    yield wrong, f"row numbers from {lo} to {hi}; give those of {len(x)} rows"
+    both = rows[torch.isin(rows, tests)][:1].tolist()
+    twice = any(len(r) != len(r.unique()) for r in (rows, *task.test))
     yield (
-        len(rows) != len(rows.unique()) or both.any(),
-        f"a row is used twice ({rows[both][:1].tolist()} in training and testing); give"
-        " it to one client and one split; only test rows may serve several",
+        twice or both,
+        f"a row is used twice {both or ''}; give it to one client and one split; only "
+        "test rows may serve several clients",
     )
-    twice = any(len(r) != len(r.unique()) for r in task.test)
-    yield twice, "a client's test rows hold a row twice; give each once"
 
 
 def not_finite(x):
-    """(rows, the first, the column, the value) of what is no number in x [N, ...]."""
+    """What is no number in x [N, ...], in words; "" for nothing."""
     bad = (~x.flatten(1).isfinite()).nonzero()
-    if len(bad):
-        (i, j), rows = bad[0].tolist(), len(bad[:, 0].unique())
-        return rows, i, j, x.flatten(1)[i, j].item()
+    if not len(bad):
+        return ""
+    (i, j), rows = bad[0].tolist(), len(bad[:, 0].unique())
+    v = x.flatten(1)[i, j].item()
+    first = f"the first is row {i} in column {j} ({v})"
+    return f"{rows} rows of x hold NaN or infinity, {first}; drop or impute them first"

@@ -385,7 +385,7 @@ def chosen(record, client, view):
 def end_of(record):
     """(Clients, state) at the end of a run; ValueError where not known."""
     meta, method, state = record.meta, record.method, record.state
-    path = record.folder and record.folder / "state"
+    path = record.folder and record.folder / "checkpoint"
     refuse_if(
         method is None or "diverged" in meta,
         f"no model: this record of {meta['method']} was read without its method and "

@@ -260,7 +260,7 @@ class Task:
         features  the same, of the inputs; default all that play no other part, or 0
         client, sensitive    a key or column, one value per item, or a function of (row
                   number, item)
-        how       as in from_arrays; classes also come from the data set
+        how       as in from_frame; classes also come from the data set
 
         Pictures of PIL and uint8 arrays become [channels, height, width] in [0, 1], see
         `items.picture`; single numbers and words a table, see from_frame, which
@@ -268,8 +268,7 @@ class Task:
         """
         from .items import read  # here: it loads pandas
 
-        door, of = read(ds, client, label, sensitive, features)
-        return getattr(cls, door)(**of | how)
+        return cls.from_frame(**read(ds, client, label, sensitive, features) | how)
 
     @classmethod
     def _dealt(cls, given, name, network, split=0, parts=PARTS, **of):

@@ -109,7 +109,10 @@ def of_arrays(x, y, client_id, a, own):
         f"rows belong together by position, and indexes differ, {index!r:.400}: give "
         "them in one order, with reset_index(drop=True)",
     )
-    return Given(numbers(x), {k: column(v, k) for k, v in of.items()}, own)
+    x, of = numbers(x), {k: column(v, k) for k, v in of.items()}
+    n = {k: len(v) for k, v in of.items()}
+    refuse_if({*n.values()} != {len(x)}, f"x has {len(x)} rows and {n}: give one each")
+    return Given(x, of, own)
 
 
 def of_frame(df, label, client, sensitive, features, standardise, own):
@@ -127,9 +130,7 @@ def of_frame(df, label, client, sensitive, features, standardise, own):
     features = usual if features is None else listed(features) or []
     odd = [c for c in [*roles.values(), *features] if c not in there]
     once = not odd and 0 < len(set(features)) == len(features)
-    sep = [c for c in ";\t|," if len(there) == 1 and c in f"{there[0]}"]
     hint = [f"there is no {c!r}{nearest(c, there)}" for c in odd]
-    hint += [f"the file is separated by {c!r}: read it with sep={c!r}" for c in sep]
     refuse_if(
         not once or label in (client, sensitive, *features),
         f"label = {label!r}, client = {client!r}, sensitive = {sensitive!r}, features ="
@@ -137,7 +138,10 @@ def of_frame(df, label, client, sensitive, features, standardise, own):
         f"label that is nothing else; {'; '.join(hint)}",
     )
     of = {f"{role} {c!r}": column(df[c], role) for role, c in roles.items()}
-    return Given(df[features].reset_index(drop=True), of, own, sensitive, standardise)
+    x = df[features].reset_index(drop=True)
+    if len(features) == 1 and np.ndim(x.iloc[0, 0]):  # a column of arrays
+        x, standardise = numbers([*x.iloc[:, 0]]).float(), False
+    return Given(x, of, own, sensitive, standardise)
 
 
 def read(file):
@@ -197,6 +201,8 @@ def numbers(x):
         refuse_if(flat, f"shape {shape}; give [N, D], for one column x[:, None]")
         most = 0 if x.is_floating_point() else x.double().abs().max()
         refuse_if(most > EXACT, f"the whole number {most:.0f}; float32 ends at {EXACT}")
+        bad = pool.not_finite(x)
+        refuse_if(bad, bad)
         return x
     except Exception as e:
         raise ValueError(
@@ -216,9 +222,8 @@ def in_order(s, own=True):
 # ---------------------------------------------------------------- a pool
 def pool_of(given, name, split):
     """The Pool of what a door was given. ValueError for what is REFUSED."""
-    for stage in REFUSED:
-        words = list(found(stage, given))
-        refuse_if(words, "\n".join(words))
+    words = list(found(REFUSED, given))
+    refuse_if(words, "\n".join(words))
     (x, schema), (at, *_) = given.encoded, given.names
     y, client, *a = given.names.values()
     known, classes = classes_of(y, given.classes, at)
@@ -243,7 +248,9 @@ def standardised(made, schema, split, parts):
     code = made.groups and made.groups.column  # methods read the group there
     j = [b.start for b in schema if b.kind == "number" and b.start != code]
     v, x = made.x[torch.cat(cut)][:, j], made.x.clone()
-    deviation = v.std(0, correction=0) if j else v[0]
+    if not v.numel():
+        return made
+    deviation = v.std(0, correction=0)
     small = deviation <= 1e-12 * v.abs().amax(0)
     x[:, j] = (x[:, j] - v.mean(0)) / torch.where(small, 1.0, deviation)
     return made._replace(x=x)
@@ -256,11 +263,10 @@ def classes_of(s, given, at):
     names of 0 .. K-1.
     """
     there = [bare(u) for u in in_order(s)]
-    refuse_if(len(there) < 2, f"{at} has one class, {there}: give rows of two or more")
     classes = there if given is None else [bare(u) for u in listed(given) or ()]
     refuse_if(
-        given is not None and len(set(map(str, classes))) < max(2, len(classes)),
-        f"classes = {given!r:.80}: list all classes, two or more, each once",
+        len(set(map(str, classes))) < max(2, len(classes)),
+        f"{at}: classes = {classes!r:.80}: give two or more, each once",
     )
     words = not any(isinstance(u, Real) for u in classes)
     listing = given is not None and (not words or all(u in classes for u in there))
@@ -311,11 +317,6 @@ def of_inputs(test):
     return check
 
 
-def other_lengths(g):
-    n = {k: len(s) for k, s in g.names.items()}
-    return {*n.values()} != {len(g.inputs)} and [len(g.inputs), n]
-
-
 def missing(g):
     """Gaps, infinity and blank texts, in all columns at once."""
     blank = lambda s: s.dtype.kind == "O" and s.astype(str).str.strip() == ""
@@ -349,18 +350,6 @@ def identifier(s, kind, g):
     return kind in WORDS and many and (s.nunique(), len(s), s.iloc[0])
 
 
-def small_clients(g):
-    """Those with too few rows to train and to be tested on, whatever the draw."""
-    need = 1 + max(n for n in range(1000) if min(pool.sizes(n, g.parts)[:2]) < 1)
-    n, (_, at, *_) = g.client.value_counts(), g.names
-    few = sorted(n.index[n < need], key=natural)
-    said = ", ".join(f"{k!r} {n[k]}" for k in few[:8])
-    c, s = at.partition(" ")[2], f"pandas.Series({at})"
-    line = f"df[df.groupby({c})[{c}]" if c else f"keep = {s}.groupby({at})"
-    line += f".transform('size') >= {need}" + "]" * bool(c)
-    return need < 1000 and few and (at, len(few), len(n), need, g.parts, said, line)
-
-
 def bands_last(g):
     """Images whose sides come first: bands of any number that are fewer than these, or
     differ from two equal sides."""
@@ -384,8 +373,7 @@ TEXT = (
 )
 LAST = "x has shape {}, images with {} bands last: give x.transpose(0, 3, 1, 2)"
 PIXELS = "x has shape {} and whole numbers to {:.0f}: divide pixels by 255, or by white"
-LENGTHS = {other_lengths: "x has {} rows and {}: give one entry per row"}
-ENTRIES = {
+REFUSED = {
     missing: "missing values in {}; the first is row {} of {} ({!r}): leave such rows "
     "out, as df.dropna(), or fill them, with a median or a word of their own; where NA "
     "or None is a word of the file, read_csv(file, keep_default_na=False)",
@@ -395,15 +383,7 @@ ENTRIES = {
     "float), or text, .astype(str), of dates the years; or leave it out by features=",
     identifier: "{0}: {2} different words in {3} rows, as {4!r}: leave an identifier "
     "or text out by features=, make numbers by pandas.to_numeric(df[{1!r}])",
-    small_clients: "{}: {} of {} clients have fewer than {} rows, which one needs for "
-    "parts = {} to train and to be tested: {}; leave them out, {}, or merge them",
 }
-VALUES = {
-    lambda g: pool.not_finite(g.x): pool.NOT_FINITE,
-    lambda g: not g.own and g.x.shape[-1] in (1, 3) and bands_last(g): LAST,
-    lambda g: not getattr(g.inputs, "is_floating_point", bool)() and pixels(g): PIXELS,
-}
-REFUSED = LENGTHS, ENTRIES, VALUES  # each is asked where those before it find nothing
 
 
 def far(g):

@@ -153,7 +153,7 @@ def check(net, folder):
     for k, v in want.views.items():
         there = ~np.isnan(record[k])
         assert (record[k][there] == v[there]).all() and there.mean() > 0.5, k
-    state = lambda at: read_tensors(net.at / at / "state", "cpu")["state"]
+    state = lambda at: read_tensors(net.at / at / "checkpoint", "cpu")["state"]
     mine, theirs = state(folder), state(f"{folder}-simulated")
     assert same(mine["server"], theirs["server"])
     name = (net.at / folder / "run").read_text()
