@@ -14,7 +14,7 @@ import torch
 from torch.func import vmap
 
 from . import scoring
-from .errors import ClientError, is_number, is_whole, refuse_if, short
+from .errors import ClientError, is_number, is_whole, listed, refuse_if, short
 from .random import seed_of, tag
 from .tree import pick, stack, tmap, unstack
 
@@ -31,11 +31,8 @@ def cohort_of(method, task, seed, t, cohort):
         g = torch.Generator().manual_seed(seed_of(seed, t, tag("cohort")))
         return torch.randperm(task.C, generator=g)[:cohort].sort().values
     given = cohort(t)
-    try:
-        ids = torch.as_tensor(given).tolist()
-        known = len({*ids} & {*range(task.C)}) == len(ids) and all(map(is_whole, ids))
-    except (TypeError, ValueError, RuntimeError):
-        known = False  # no numbers at all
+    ids = torch.as_tensor(given).tolist() if listed(given) is not None else [None]
+    known = all(map(is_whole, ids)) and len({*ids} & {*range(task.C)}) == len(ids)
     refuse_if(
         not known,
         f"cohort({t}) = {short(given)}: give a list of different client numbers from 0 "

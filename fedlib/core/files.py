@@ -28,7 +28,7 @@ def whole(path, write):
     What killed processes have left of this file is deleted first. OSError names the
     file and the remedy.
     """
-    sweep(path.parent, glob.escape(path.name))
+    sweep(path)
     part = path.with_name(f".{path.name}.{os.getpid()}@{HOST}")
     try:
         with open(part, "wb") as f:
@@ -76,10 +76,10 @@ def damaged(path, why):
 
 
 # ---------------------------------------------------------------- what a kill leaves
-def sweep(folder, *names):
-    """Delete what killed processes have left of files with these names, which may be
-    patterns such as "step-*": hidden ones to which nobody has written for an hour."""
-    for part in [p for name in names for p in folder.glob(f".{name}.[0-9]*@*")]:
+def sweep(path):
+    """Delete what killed processes have left of a file: hidden ones beside it to which
+    nobody has written for an hour."""
+    for part in path.parent.glob(f".{glob.escape(path.name)}.[0-9]*@*"):
         with suppress(OSError):  # another process has deleted it, or only may
             if time.time() - part.stat().st_mtime > STALE:
                 part.unlink()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from .errors import Diverged, refuse_if
-from .files import damaged, read_tensors, sweep, write_tensors
+from .files import damaged, read_tensors, write_tensors
 from .record import Record, same_meta
 
 
@@ -25,10 +25,6 @@ class RunFolder:
     every: float = 30.0
     state: bool = True
     since: float = field(default_factory=time.time)  # the last checkpoint
-
-    def __post_init__(self):
-        if self.path is not None:
-            sweep(self.path, "checkpoint", "record")
 
     def has(self, name):
         return self.path is not None and (self.path / name).exists()

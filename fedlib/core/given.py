@@ -64,14 +64,9 @@ def check_values(given, table=VALUES):
 def check_run(method, task, cohort, own=False, guests=False):
     """ValueError where method, task and who takes part do not fit together."""
     refuse_if(
-        not isinstance(method, Method),
-        f"run needs a method, and was given {short(method)}: build one, "
-        "fedlib.make(name, task)",
-    )
-    refuse_if(
-        not isinstance(task, Task),
-        f"run needs a task: task = {short(task)}; give one to the method, or "
-        "run(method, task, ...); rounds comes after it",
+        not isinstance(method, Method) or not isinstance(task, Task),
+        f"run(method, task, rounds): method = {short(method)}, task = {short(task)}: "
+        "give a method of fedlib.make(name, task), which brings its task",
     )
     kind, on, inside = type(method).__name__, f"the task {task.name!r}", method
     while isinstance(inside, Wrap):
@@ -90,15 +85,13 @@ def check_run(method, task, cohort, own=False, guests=False):
     )
     refuse_if(
         method.needs_groups and task.groups is None,
-        f"{kind} needs to know the groups, and {on} has none: give it a sensitive "
-        "attribute (data census or acs, or groups: {by: parity})",
+        f"{kind} needs to know the groups, and {on} has none: give a sensitive one",
     )
     bare = [c for c in range(task.C) if method.needs_val and not len(task.val[c])]
     refuse_if(
         bare,
         f"{kind} needs validation rows at every client; client {bare and bare[0]} of "
-        f"{on} has none ({len(bare)} in all): give it a validation part, or larger "
-        "clients",
+        f"{on} ({len(bare)} in all) has none: give a validation part, or larger clients",
     )
     refuse_if(
         guests and not task.guests,

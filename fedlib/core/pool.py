@@ -17,11 +17,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .errors import check_whole, is_number, is_whole, listed, nearest, refuse_if
+from .errors import check_whole, is_number, is_whole, listed, refuse_if
 from .random import seed_of, tag
 from .tree import onehot
 
-KINDS = ("own", "real", "synthetic", "stand-in")
 FEW = 10  # test rows: one more hit moves a rate by a tenth
 
 
@@ -279,8 +278,6 @@ def faults(task):
         " x [N, ...], with rows, and int64 y [N]",
     )
     yield (bad := not_finite(x)), bad
-    near = f"{nearest(task.kind, KINDS)}; give one of {KINDS}"
-    yield task.kind not in KINDS, f"kind = {task.kind!r:.60}{near}"
     lo, hi, names, n = int(y.min()), int(y.max()), len(task.classes), len(task.owners)
     yield not 0 <= lo <= hi < K, f"labels from {lo} to {hi}, K = {K}: give 0 to {K - 1}"
     wrong = names and not hi < names <= K  # a network may know more classes

@@ -213,18 +213,12 @@ class Record:
         return out
 
     def __repr__(self) -> str:
-        meta = self.meta
-        done = f"{meta['rounds']} rounds"
-        if at := meta.get("diverged"):
-            done = f"diverged in round {at['round']} of {done}, client {at['client']}"
-        elif meta.get("unfinished"):
-            done = f"stopped after {len(self.logs.get('cohort', ()))} of {done}"
-        tests = {k: v for k, v in self.summary().items() if k.startswith("pre/")}
-        said = ", ".join(f"{k[4:]} {v:.3f}" for k, v in tests.items() if "/test/" in k)
-        what = f"{meta['method']} on {meta['task']}: {done}, seed {meta['seed']}"
-        return f"<Record of {what}\n {said or 'nothing scored yet'}>"
+        meta, tests = self.meta, {k[4:]: v for k, v in self.summary().items()}
+        said = ", ".join(f"{k} {v:.3f}" for k, v in tests.items() if "/test/" in k)
+        return f"<Record of {meta['method']} on {meta['task']}: {said or 'no scores'}>"
 
     # ------------------------------------------------------------ the models at the end
+    @torch.no_grad()
     def model(self, client: Who = None, view: str | None = None) -> Tree:
         """The weights {name: tensor} that the record's last row scored, on the CPU.
 
@@ -234,7 +228,14 @@ class Record:
 
         ValueError where the method has no such model, and says which it has.
         """
-        return weights(self.method, *chosen(self, client, view))
+        view, f = chosen(self, client, view)
+        names, w = self.method.task.shapes, f.w if isinstance(f, Model) else {}
+        refuse_if(
+            w.keys() != {*names},
+            f"{self.meta['method']}: view {view!r} is not one set of weights of "
+            f"{self.method.task.network}; use predict(x, ...)",
+        )
+        return {k: w[k].detach().clone().cpu() for k in names}
 
     @torch.no_grad()
     def predict(
@@ -363,55 +364,48 @@ def ragged(v):
 # ---------------------------------------------------------------- models at the end
 def chosen(record, client, view):
     """(name, view) that is asked for, as the last row of the record scored it."""
-    meta, run, state = record.meta, *end_of(record)
+    meta, views_of = record.meta, views_at_end(record)
     ids = range(meta["clients"]) if client is None else [number(meta, client)]
-    views = views_of(record, run, state, ids[0])
+    views = views_of(ids[0])
     own = next(v for v in (*OWN_FIRST, *views) if v in views)
     view = view or ("global" if client is None else own)
-    refuse_if(
-        view not in views,
-        f"{meta['method']} has no view {view!r}{nearest(view, views)} (it has "
-        f"{', '.join(map(repr, views))}); name a client, as in model(client=0)",
+    known = view in views and all(
+        alike(views[view], views_of(c)[view]) for c in ids[1:]
     )
-    others = (views_of(record, run, state, c)[view] for c in ids[1:])
     refuse_if(
-        not all(alike(views[view], other) for other in others),
-        f"{meta['method']}: view {view!r} is no model that all clients share; name a "
-        f"client, as in model(client=0, view={view!r})",
+        not known,
+        f"{meta['method']} has no view {view!r}{nearest(view, views)} that all clients "
+        f"share (it has {', '.join(map(repr, views))}); name a client: model(client=0)",
     )
     return view, views[view]
 
 
-def end_of(record):
-    """(Clients, state) at the end of a run; ValueError where not known."""
+def views_at_end(record):
+    """c -> {name: view} of client c, who has received where it would in the next round;
+    ValueError where the state at the end is not known."""
     meta, method, state = record.meta, record.method, record.state
     path = record.folder and record.folder / "checkpoint"
-    refuse_if(
-        method is None or "diverged" in meta,
-        f"no model: this record of {meta['method']} was read without its method and "
-        f"task, or diverged ({meta.get('diverged')}: lower lr); call run with its "
-        "folder",
-    )
-    if state is None and path and path.exists():
+    if state is None and method is not None and path and path.exists():
         state = read_tensors(path, method.task.x.device)["state"]
     refuse_if(
-        state is None or (state["t"] != meta["rounds"] and record.state is None),
-        f"the state of this run of {meta['method']} after {meta['rounds']} rounds is "
-        f"not in {path or 'memory'}: run it with folder=..., and keep_state=True",
+        not state or (state["t"] != meta["rounds"] and record.state is None),
+        f"no model of {meta['method']} after {meta['rounds']} rounds in "
+        f"{path or 'memory'}: it diverged ({meta.get('diverged', 'no')}), was run with "
+        "keep_state=False, or read without its method; call run with its folder",
     )
-    run = method, method.task, meta["seed"], state["t"], meta["rounds"]
-    return Clients(*run), state
-
-
-def views_of(record, run, state, c):
-    """{name: view} of client c, who has received where it would in the next round."""
-    method, (_, (shard,)) = record.method, run.shards(torch.tensor([c]))
-    down = pick(method.send(state["server"], torch.arange(method.task.C)), c)
-    mine = tmap(torch.clone, pick(state["clients"], c))
+    run = Clients(method, method.task, meta["seed"], state["t"], meta["rounds"])
     who = cohort_of(method, method.task, run.seed, run.t, record.cohort)
-    if acts_on_download(method) and (method.download == "all" or c in who):
-        mine = run.call(method.receive, (down, mine, shard), c, "receive")
-    return run.call(method.views, (down, mine, shard), c, "views")
+    down = method.send(state["server"], torch.arange(method.task.C))
+
+    def views_of(c):
+        _, (shard,) = run.shards(torch.tensor([c]))
+        mine = tmap(torch.clone, pick(state["clients"], c))
+        args = pick(down, c), mine, shard
+        if acts_on_download(method) and (method.download == "all" or c in who):
+            args = pick(down, c), run.call(method.receive, args, c, "receive"), shard
+        return run.call(method.views, args, c, "views")
+
+    return views_of
 
 
 def number(meta, client):
@@ -432,19 +426,6 @@ def alike(one, other):
     a, b = getattr(one, "w", 0), getattr(other, "w", 0)
     plain = type(one) is type(other) is Model and a.keys() == b.keys()
     return plain and all(torch.equal(a[k], b[k]) for k in a)
-
-
-@torch.no_grad()
-def weights(method, name, view):
-    """{name: tensor} of a view, on the CPU, in the order of the network's tensors."""
-    names = method.task.shapes
-    w = view.w if isinstance(view, Model) else {}
-    refuse_if(
-        w.keys() != set(names),
-        f"{type(method).__name__}: view {name!r} is not one set of weights of "
-        f"{method.task.network}, but computes with others; use predict(x, ...)",
-    )
-    return {k: w[k].detach().clone().cpu() for k in names}
 
 
 def rows_for(task, x):

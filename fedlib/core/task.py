@@ -177,13 +177,10 @@ class Task:
         y: ArrayLike | Tensor | Sequence[Hashable],
         client_id: ArrayLike | Tensor | Sequence[Hashable],
         network: Any = None,
-        split: int = 0,
-        parts: Sequence[float] = PARTS,
-        name: str = "arrays",
+        *,
         a: ArrayLike | Tensor | Sequence[Hashable] | None = None,
-        positive: Hashable | Sequence[Hashable] = None,
-        classes: Sequence[Hashable] | None = None,
-        **more: Any,
+        name: str = "arrays",
+        **how: Any,
     ) -> Task:
         """Your own data: rows x [N, ...], their labels and clients, as lists, numpy
         arrays, torch tensors or pandas objects. Rows belong together by position.
@@ -199,7 +196,7 @@ class Task:
         a          [N], a sensitive attribute, any values
         positive   the classes that are good for a person, by default the second
         classes    all classes in order, where y does not show them, or their names
-        more       head, and fields of Task, as batch
+        how        these, head, and fields of Task, as batch
 
         ValueError for what would give wrong numbers, DataWarning for what looks wrong
         (`userdata.REFUSED`, `DOUBTFUL`).
@@ -207,8 +204,7 @@ class Task:
         from . import userdata  # here: it loads pandas
 
         given = userdata.of_arrays(x, y, client_id, a, network is not None)
-        of = {"positive": positive, "classes": classes} | more
-        return cls._dealt(given, name, network, split, parts, **of)
+        return cls._dealt(given, name, network, **how)
 
     @classmethod
     def from_frame(
@@ -271,14 +267,23 @@ class Task:
         return cls.from_frame(**read(ds, client, label, sensitive, features) | how)
 
     @classmethod
-    def _dealt(cls, given, name, network, split=0, parts=PARTS, **of):
+    def _dealt(
+        cls,
+        given,
+        name,
+        network,
+        split=0,
+        parts=PARTS,
+        positive=None,
+        classes=None,
+        **of,
+    ):
         """The task of what a door was given."""
         from ..nets import CNN, Linear
         from . import userdata
 
         split, given.parts = check_cut(parts, split), parts
-        for k in ("positive", "classes"):
-            setattr(given, k, of.pop(k, None))
+        given.positive, given.classes = positive, classes
         pool = named(userdata.pool_of(given, name, split))
         if network is None:
             images = pool.x.dim() == 4

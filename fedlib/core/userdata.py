@@ -366,13 +366,6 @@ def pixels(g):
         return x.min() >= 0 and x.equal(x.round()) and ([*x.shape], x.max())
 
 
-TEXT = (
-    "{0}: numbers or dates as text ({2} of {3} words; others: {4}), and each word is a "
-    "column: use pandas.to_numeric(df[{1!r}]), for gaps with errors='coerce', after a "
-    "decimal comma's .str.replace(',', '.'); for codes df[{1!r}].astype('category')"
-)
-LAST = "x has shape {}, images with {} bands last: give x.transpose(0, 3, 1, 2)"
-PIXELS = "x has shape {} and whole numbers to {:.0f}: divide pixels by 255, or by white"
 REFUSED = {
     missing: "missing values in {}; the first is row {} of {} ({!r}): leave such rows "
     "out, as df.dropna(), or fill them, with a median or a word of their own; where NA "
@@ -462,11 +455,13 @@ def few_test_rows(g):
 
 
 DOUBTFUL = {
-    bands_last: LAST,
-    pixels: PIXELS,
+    bands_last: "x has shape {}, images, {} bands last: give x.transpose(0, 3, 1, 2)",
+    pixels: "x has shape {} and whole numbers to {:.0f}: divide pixels by 255",
     far: f"column {{}} of x reaches {{:g}} ({{}} columns beyond {LARGE:g}): training "
     "may diverge; standardise, as x = (x - x.mean(0)) / x.std(0)",
-    numbers_as_text: TEXT,
+    numbers_as_text: "{0}: numbers or dates as text ({2} of {3} words; others: {4}) "
+    "become columns of words: use pandas.to_numeric(df[{1!r}]), after .str.replace(',',"
+    " '.') for decimal commas; for codes df[{1!r}].astype('category')",
     row_number: "{0}: {2} whole numbers in {3} rows, as a row number or identifier: "
     "leave it out by features=, or df.drop(columns={1!r})",
     the_label: "{0} tells the {2} without error, as if it were the label in other words"
