@@ -54,8 +54,7 @@ def stragglers(C, portion=0.5, every=5, exchanged=False):
     first if exchanged, take part in every `every`-th round only, first in round every -
     1; the others always. ValueError unless 0 <= portion < 1 and every >= 1."""
     if not 0 <= portion < 1 or every < 1:
-        said = f"portion = {portion}, every = {every}"
-        raise ValueError(f"{said}: give a portion from 0 to below 1 and every >= 1")
+        raise ValueError(f"portion {portion}, every {every}: give portion < 1 <= every")
     late = int(C * portion + 1e-9)
     always = torch.arange(late, C) if exchanged else torch.arange(C - late)
     return lambda t: torch.arange(C) if (t + 1) % every == 0 else always
@@ -67,8 +66,7 @@ def mode(task, device):
     form, else "loop": grouped convolutions are slower than one after another."""
     if device.type != "cpu":
         return "auto" if hasattr(task.network, "identity") else "vmap"
-    closed = getattr(task.network, "descend", None)
-    return "auto" if closed else "loop"
+    return "auto" if getattr(task.network, "descend", None) else "loop"
 
 
 @dataclass

@@ -14,11 +14,10 @@ Letters: C clients, M cohort, R rounds, t round.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -28,7 +27,7 @@ from . import given
 from .clients import Clients, cohort_of, mode
 from .errors import Diverged, is_whole
 from .folder import RunFolder
-from .method import Method, Round, acts_on_download, keeps_state
+from .method import Method, Round, overrides
 from .random import fold
 from .record import Record
 from .task import Task
@@ -85,27 +84,21 @@ def run(
     ValueError, before the first round, for arguments that make no sense and a folder of
     another run; Diverged where a client's model is not finite.
     """
-    given.check_values(locals())
+    told = {k: int(v) if is_whole(v) else v for k, v in locals().items()}  # numpy's too
+    given.check_values(told)
     task = getattr(method, "task", None) if task is None else task
-    given.check_run(method, task, cohort, own, guests)
+    given.check_run(method, task, cohort, own)
     device, path = given.checked_device(device), given.checked_folder(folder)
     task = task.to(device)
-    whole = lambda v: int(v) if is_whole(v) else v  # such as one of numpy's
     fed = Federation(
         bind(method, task),
         task,
-        R=int(rounds),
-        seed=int(seed),
-        cohort=whole(cohort),
-        every=int(every),
+        told["rounds"],
         how=how or mode(task, device),
         splits=tuple(splits),
-        guests=guests,
-        own=own,
-        microscope=microscope,
         init=given.checked_start(init, task),
         folder=RunFolder(path, checkpoint_every, keep_state),
-        reach=reach,
+        **subset(told, "seed cohort every guests own microscope reach".split()),
     )
     if record := fed.folder.finished(Record.of(fed)):
         return record
@@ -125,14 +118,6 @@ def bind(method, task):
     inner = getattr(method, "inner", None)
     more = {} if inner is None else {"inner": bind(inner, task)}
     return replace(method, task=task, **more)
-
-
-class Turn(NamedTuple):
-    """Round t: how client functions run in it, and the cohort (ids [M], shards)."""
-
-    t: int
-    run: Clients
-    cohort: tuple
 
 
 @dataclass(frozen=True)
@@ -161,7 +146,13 @@ class Federation:
         """All rounds, from a checkpoint where there is one -> Record."""
         state, record = self.begin()
         stop = False
-        with self.bar(progress, state["t"]) as bar:
+        off = None if progress is None else not progress  # None: without a terminal
+        of = {
+            "total": self.R,
+            "initial": state["t"],
+            "desc": type(self.method).__name__,
+        }
+        with tqdm(**of, unit="round", leave=False, disable=off) as bar:
             while not (stop or (upto is not None and state["t"] >= upto)):
                 if (t := state["t"]) == self.R and self.folder.state:
                     self.keep(state, record)
@@ -194,19 +185,20 @@ class Federation:
             self.single.update(record.meta.pop("single", []))
             return state, record
         run, clients = self.clients(BEFORE), {}
-        turn = Turn(BEFORE, run, run.shards(self.everybody))
-        if keeps_state(method):
+        turn = BEFORE, run, run.shards(self.everybody)
+        if overrides(method, "client"):
             make = lambda shard: method.client(w, shard)
-            clients = run.each(make, (), turn.cohort, "client")
+            clients = run.each(make, (), turn[2], "client")
             own = lambda x: x.clone(memory_format=torch.contiguous_format)
             clients = tmap(own, clients)  # each in its memory: it is written in place
         server = method.server(w, self.server_sees(turn, clients, record))
         return {"server": server, "clients": clients, "t": 0}, record
 
     def turn(self, t):
+        """(t, how client functions run in it, the cohort: ids [M] and shards)."""
         run = self.clients(t)
         ids = cohort_of(self.method, self.task, self.seed, t, self.cohort)
-        return Turn(t, run, run.shards(ids))
+        return t, run, run.shards(ids)
 
     def before_training(self, turn, state, record):
         """The clients receive, and all are scored -> the scores, or None.
@@ -214,21 +206,19 @@ class Federation:
         After the last round nobody trains any more: who would receive is scored as if
         it had, and keeps what it has.
         """
-        method, (t, run, cohort), last = self.method, turn, turn.t == self.R
+        method, (t, run, cohort), last = self.method, turn, turn[0] == self.R
         server, clients, as_if = state["server"], state["clients"], None
         listeners = run.shards(self.everybody) if method.download == "all" else cohort
-        if acts_on_download(method) and last:
+        if overrides(method, "receive") and last:
             as_if = torch.isin(self.everybody, listeners[0]).to(self.task.x.device)
-        elif acts_on_download(method) and len(listeners[0]):
+        elif overrides(method, "receive") and len(listeners[0]):
             receive = lambda *args: (method.receive(*args), {})
             down = method.send(server, listeners[0])
             run.keep(receive, down, clients, listeners, "receive")
         if t % self.every and not last:
             return None
-        everybody, down = (
-            run.shards(self.everybody),
-            method.send(server, self.everybody),
-        )
+        everybody = run.shards(self.everybody)
+        down = method.send(server, self.everybody)
         scores = run.score(method, down, clients, everybody, self.splits, None, as_if)
         record.score(t, "pre", scores)
         if self.guests and self.task.guests:
@@ -241,9 +231,9 @@ class Federation:
         server, clients = state["server"], state["clients"]
         down = method.send(server, ids)
         if len(ids):  # else nobody was online, and the round passes
-            up = run.keep(method.local, down, clients, turn.cohort, "local")
+            up = run.keep(method.local, down, clients, turn[2], "local")
             if len(here := run.present(ids)) < len(ids):  # elsewhere, some are late
-                turn, ids = turn._replace(cohort=run.shards(here)), here
+                turn, ids = (t, run, run.shards(here)), here
                 down = method.send(server, ids)
             bad = first_not_finite([*leaves(up), *leaves(pick(clients, ids))])
             if bad is not None:
@@ -308,9 +298,7 @@ class Federation:
         return run.score(method, down, clients, away, splits)
 
     # ------------------------------------------------------- for the lines above
-    @property
-    def everybody(self):
-        return torch.arange(self.task.C)
+    everybody = property(lambda self: torch.arange(self.task.C))
 
     @property
     def w(self):
@@ -332,11 +320,6 @@ class Federation:
         if self.single:
             record.meta["single"] = sorted(self.single)
         return record
-
-    def bar(self, progress, t):
-        shown = sys.stderr.isatty() if progress is None else progress
-        of = {"total": self.R, "initial": t, "desc": type(self.method).__name__}
-        return tqdm(**of, unit="round", leave=False, disable=not shown)
 
 
 def microscope(task, down, up):

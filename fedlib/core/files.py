@@ -10,7 +10,6 @@ import os
 import socket
 import subprocess
 import time
-import tomllib
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
@@ -88,11 +87,7 @@ def sweep(path):
 # ------------------------------------------------------ where numbers come from
 @cache
 def version():
-    """The version of this package, such as "0.2.0"; of a checkout that of its
-    pyproject.toml, whenever it was installed. No run is named by it."""
-    project = PACKAGE.parent / "pyproject.toml"
-    if project.is_file():
-        return tomllib.loads(project.read_text("utf-8"))["project"]["version"]
+    """The version of this package, such as "0.2.0". No run is named by it."""
     return metadata.version("fedlib")
 
 

@@ -62,14 +62,13 @@ class RunFolder:
             return None
         record = Record.load(self.path)
         there, rounds = record.meta["rounds"], new.meta["rounds"]
-        more = there < rounds and "diverged" not in record.meta
-        if more and self.has("checkpoint"):
+        if there < rounds and "diverged" not in record.meta:
+            refuse_if(
+                not self.has("checkpoint"),
+                f"{self.path} has {there} rounds of {rounds}, and not the state to go "
+                "on from (keep_state = False): give a new folder",
+            )
             return None
-        refuse_if(
-            more,
-            f"{self.path} has {there} rounds of {rounds}, and not the state to go on "
-            "from (keep_state = False): give a new folder",
-        )
         record.meta = same_meta(record.meta, new.meta, self.path)
         record.method, record.cohort = new.method, new.cohort
         if "diverged" in record.meta:

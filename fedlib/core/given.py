@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from numbers import Real
 from pathlib import Path
 
 import torch
 
-from .errors import COUNT, SEEDS, among, is_whole, refuse_if, short
+from .errors import COUNT, SEEDS, among, is_number, is_whole, refuse_if, short
 from .method import Method, Wrap
 from .task import Task
 
 
-def within(low, high=SEEDS):
-    return lambda v: is_whole(v) and low <= v <= high
+def within(low, high=SEEDS, fine=is_whole):
+    return lambda v: fine(v) and low <= v <= high
 
 
 def one_of(*known):
     return lambda v: among(v, known)
 
 
-def some_of(*known):
-    return lambda v: (
-        isinstance(v, (list, tuple)) and v and len({*v}) == len(v) and {*v} <= {*known}
-    )
+def splits(v):
+    known, many = {"test", "val", "all"}, isinstance(v, (list, tuple)) and v
+    return many and len({*v}) == len(v) and {*v} <= known
 
 
 def or_none(fine):
     return lambda v: v is None or fine(v)
-
-
-def is_seconds(v):
-    return isinstance(v, Real) and not isinstance(v, bool) and v >= 0
 
 
 SWITCH = one_of(True, False), "True or False"
@@ -42,11 +36,14 @@ VALUES = {  # argument -> (is it fine?, what to give)
     "every": (within(1), "a whole number >= 1"),
     "seed": (within(0), f"a whole number from 0 to {SEEDS} (2^63 - 1)"),
     "how": (one_of(None, "loop", "vmap"), "'loop', 'vmap' or None"),
-    "checkpoint_every": (is_seconds, "seconds, 0 or more (0: after every round)"),
+    "checkpoint_every": (
+        within(0, fine=is_number),
+        "seconds, 0 or more (0: after every round)",
+    ),
     "progress": (one_of(True, False, None), "True, False, or None (on a terminal)"),
     "upto": (or_none(within(0)), "the round to stop before, >= 0, or None"),
     "on_round": (or_none(callable), "a function f(t, record), or None"),
-    "splits": (some_of("test", "val", "all"), "some of 'test', 'val' and 'all'"),
+    "splits": (splits, "some of 'test', 'val' and 'all'"),
 } | dict.fromkeys(("guests", "own", "microscope", "keep_state"), SWITCH)
 
 
@@ -61,7 +58,7 @@ def check_values(given, table=VALUES):
         refuse_if(not good, f"{name} = {short(given[name])}: give {remedy}")
 
 
-def check_run(method, task, cohort, own=False, guests=False):
+def check_run(method, task, cohort, own=False):
     """ValueError where method, task and who takes part do not fit together."""
     refuse_if(
         not isinstance(method, Method) or not isinstance(task, Task),
@@ -91,11 +88,7 @@ def check_run(method, task, cohort, own=False, guests=False):
     refuse_if(
         bare,
         f"{kind} needs validation rows at every client; client {bare and bare[0]} of "
-        f"{on} ({len(bare)} in all) has none: give a validation part, or larger clients",
-    )
-    refuse_if(
-        guests and not task.guests,
-        f"guests = True, and {on} has none: name a domain to leave out (guest: ...)",
+        f"{on} ({len(bare)} in all) has none: give a validation part or larger clients",
     )
     refuse_if(
         getattr(inside.step, "per_row", False) and task.buffers,
@@ -113,12 +106,10 @@ def checked_device(device):
     try:
         found = torch.device(usual if device is None else device)
         torch.empty(0, device=found)
-        return found
     except (AssertionError, RuntimeError, TypeError) as e:
-        why = str(e).splitlines()[0]
-        raise ValueError(
-            f"device = {device!r}: give 'cpu', 'cuda' or None ({why})"
-        ) from e
+        said = f"device = {device!r}: give 'cpu', 'cuda' or None ({e!s:.99})"
+        raise ValueError(said) from e
+    return found
 
 
 def checked_folder(folder):
@@ -128,11 +119,9 @@ def checked_folder(folder):
     named = isinstance(folder, (str, os.PathLike)) and os.fspath(folder)
     path = Path(folder if named else ".")
     there = next((p for p in (path, *path.parents) if p.exists()), path)
-    writable = (path / "record").exists() or os.access(there, os.W_OK)
     refuse_if(
-        not named or "\0" in str(folder) or not there.is_dir() or not writable,
-        f"folder = {short(folder)}: give the path of a folder that can be written to, "
-        f"or None ({there} cannot)",
+        not named or "\0" in str(folder) or not there.is_dir(),
+        f"folder = {short(folder)}: give the path of a folder, or None",
     )
     return path
 

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from .errors import is_whole, listed, refuse_if
+from .errors import listed, refuse_if
 from .userdata import bare, plain
 
 
@@ -35,9 +35,8 @@ def read(ds, client, label=None, sensitive=None, features=None):
     if features is None:
         features = [k for k in parts[0] if k not in (label, *roles.values())]
         features = features[:1] if pairs else features
-    one = isinstance(features, str) or is_whole(features)
-    features = [features] if one else listed(features) or []
-    for k in table.keys() & set(features):
+    features = listed(features) or [features]
+    for k in [k for k in table if k in features]:
         table[k] = [picture(v, i) for i, v in enumerate(table[k])]
     df = pd.DataFrame(
         {k: pd.Series([bare(plain(u)) for u in v]) for k, v in table.items()}

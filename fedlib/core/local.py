@@ -64,9 +64,7 @@ class Gradient:
         return build(w, [zero(x) if d is None else d for d, x in zip(ds, p)])
 
 
-def grad(loss):
-    """The gradient of loss(w, *args) by its first argument, see `Gradient`."""
-    return Gradient(loss)
+grad = Gradient
 
 
 def as_variable(x, nested):

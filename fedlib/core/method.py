@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from .errors import LARGEST, SEEDS, among, is_whole, refuse_if, short
+from .errors import SEEDS, among, is_number, is_whole, refuse_if, short
 from .local import Plain, sgd
 from .shards import Plan, Shard, planned
 from .task import Task
@@ -30,8 +30,6 @@ def hp(default, what, source="", values=None, grid=None, **more):
     on, a whole one up to 10^6, both values of a flag, anything else. absent: of one
     added to a method that has runs, the value at which it is left out of their names.
     """
-    if more.keys() - {"absent"}:
-        raise TypeError(f"hp({what!r}): unknown {', '.join(more)}; known: absent")
     usual = {float: (0, inf), int: (0, 10**6), bool: (True, False)}
     kind = "range" if type(default) in (int, float) else "choices"
     known = {"what": what, "source": source, "grid": grid} | more
@@ -235,14 +233,6 @@ class Wrap(Method):
     inner: Any = hp(None, "the method inside", "piece")
     around = ""  # name of the method inside, where none is given
 
-    def __post_init__(self):
-        super().__post_init__()
-        refuse_if(
-            not (self.inner is None or isinstance(self.inner, Method)),
-            f"{type(self).__name__}.inner = {short(self.inner)}: give a method, built "
-            "on the same task, or let fedlib.make build both",
-        )
-
     def server(self, w, r):
         return {"in": self.inner.server(w, r)}
 
@@ -271,11 +261,10 @@ def check_value(name, f, v):
     if bounds:
         low, high = bounds
         # of a range without ends, both ends are values: always, never
-        most = inf if bounds == (-inf, inf) else LARGEST
-        most = SEEDS if isinstance(v, int) else most  # torch has no larger one
-        number = isinstance(v, (int, float)) and not isinstance(v, bool)
+        number = is_number(v) or (type(v) is float and bounds == (-inf, inf))
+        large = isinstance(v, int) and abs(v) > SEEDS  # than torch knows
         refuse_if(
-            not number or not low <= v <= high or abs(v) > most,
+            not number or not low <= v <= high or large,
             f"{at} is outside [{low}, {high}], or too large: {what}",
         )
     if f.name in PIECES:
@@ -297,20 +286,11 @@ BASE = [f.name for f in fields(Method)]
 
 
 def overrides(m, name):
-    """Has this method, or the one inside it, a function `name` of its own?"""
+    """Has this method, or the one inside it, a function `name` of its own? "receive":
+    it does something on download; "client": clients keep something."""
     if isinstance(m, Wrap) and getattr(type(m), name) is getattr(Wrap, name):
         return overrides(m.inner, name)
     return getattr(type(m), name) is not getattr(Method, name)
-
-
-def acts_on_download(m):
-    """Does this method do anything on download?"""
-    return overrides(m, "receive")
-
-
-def keeps_state(m):
-    """Does a client keep anything?"""
-    return overrides(m, "client")
 
 
 def uniform_weights(like):

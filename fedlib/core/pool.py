@@ -132,10 +132,9 @@ class Groups:
     def tally(self, logits, b):
         """How many rows of batch b [B] are in group a, have outcome y and prediction
         yhat: counts [A, 2, 2]."""
-        a = onehot(b.a, self.A, logits)
-        y = onehot(self.outcome(b.y), 2, logits)
+        of_row = self.cells(onehot(b.y, logits.shape[-1], logits), a=b.a)  # [B, A, 2]
         yhat = onehot(self.outcome(logits.argmax(-1)), 2, logits, b.m)
-        return torch.einsum("ba,by,bz->ayz", a, y, yhat)
+        return torch.einsum("bay,bz->ayz", of_row, yhat)
 
 
 def parity(y, K):
@@ -279,10 +278,13 @@ def faults(task):
     )
     yield (bad := not_finite(x)), bad
     lo, hi, names, n = int(y.min()), int(y.max()), len(task.classes), len(task.owners)
-    yield not 0 <= lo <= hi < K, f"labels from {lo} to {hi}, K = {K}: give 0 to {K - 1}"
-    wrong = names and not hi < names <= K  # a network may know more classes
-    yield wrong, f"classes has {names} names; give one for each of {K} classes, or ()"
-    yield n not in (0, C), f"owners has {n} names for {C} clients; give one each"
+    wrong = not 0 <= lo <= hi < K or n not in (0, C)
+    wrong = wrong or (names and not hi < names <= K)  # a network may know more classes
+    yield (
+        wrong,
+        f"labels from {lo} to {hi}, K = {K}, {names} classes, {n} owners of {C} clients"
+        ": give labels below K, and a name to each class and client, or none",
+    )
     if groups is not None:
         n = None if a is None else len(a)
         yield (

@@ -22,7 +22,7 @@ from torch import Tensor
 from .clients import Clients, cohort_of
 from .errors import is_whole, nearest, refuse_if
 from .files import commit, read_tensors, source, write_tensors
-from .method import acts_on_download, describe
+from .method import describe, overrides
 from .task import Model, row_counts
 from .tree import Tree, pick, tmap
 
@@ -244,7 +244,13 @@ class Record:
         """Probabilities [n, K] of the classes 0 .. K - 1 (task.classes has their names)
         for rows x [n, ...], prepared as the task's; client and view as in `model`."""
         _, f = chosen(self, client, view)
-        x = rows_for(self.method.task, x)
+        task = self.method.task
+        x = x if isinstance(x, Tensor) else torch.as_tensor(np.array(x, order="C"))
+        refuse_if(
+            x.shape[1:] != task.x.shape[1:],
+            f"x is {[*x.shape]}: give rows of {[*task.x.shape[1:]]}, as the task's",
+        )
+        x = x.to(task.x.device, task.x.dtype)
         return torch.cat([f(part) for part in x.split(AT_ONCE)]).softmax(1).cpu()
 
     # ------------------------------------------------- on disk: tensors, no pickle
@@ -401,7 +407,7 @@ def views_at_end(record):
         _, (shard,) = run.shards(torch.tensor([c]))
         mine = tmap(torch.clone, pick(state["clients"], c))
         args = pick(down, c), mine, shard
-        if acts_on_download(method) and (method.download == "all" or c in who):
+        if overrides(method, "receive") and (method.download == "all" or c in who):
             args = pick(down, c), run.call(method.receive, args, c, "receive"), shard
         return run.call(method.views, args, c, "views")
 
@@ -426,14 +432,3 @@ def alike(one, other):
     a, b = getattr(one, "w", 0), getattr(other, "w", 0)
     plain = type(one) is type(other) is Model and a.keys() == b.keys()
     return plain and all(torch.equal(a[k], b[k]) for k in a)
-
-
-def rows_for(task, x):
-    """Rows x [n, ...] as a tensor like the task's; ValueError where they are not."""
-    x = x if isinstance(x, torch.Tensor) else torch.as_tensor(np.array(x, order="C"))
-    x, row = x.to(task.x.device, task.x.dtype), list(task.x.shape[1:])
-    refuse_if(
-        not x.dim() or [*x.shape[1:]] != row or not len(x) or not x.isfinite().all(),
-        f"x is {[*x.shape]}: give finite rows of shape {row}, prepared as the task's",
-    )
-    return x

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from operator import is_
 from typing import Any
 
 import torch
@@ -61,18 +62,14 @@ def together(method, stacks, run, shards, rows, names):
     calls = zip(ids.tolist(), zip(*(unstack(t, len(ids)) for t in stacks), S))
     found = [run.call(views_at, args, c, "views") for c, args in calls]
     for k, model in found[0].items():
-        out[k], others = None, [views[k] for views in found]
-        if all(type(m) is Model and same(m.w, model.w) for m in others):
+        out[k], shown = None, [views[k] for views in found]
+        ws = [leaves(m.w) if type(m) is Model else [m] for m in shown]
+        if type(model) is Model and all(all(map(is_, w, ws[0])) for w in ws):
             blocks, at = rows.once
             block = lambda r, f=model: marks(method, f(task.x[r]), task.y[r])
             named = [run.call(block, (r,), "(many at once)", "views") for r in blocks]
             out[k] = [torch.cat(v)[at] for v in zip(*named)]
     return out
-
-
-def same(w, v):
-    """Are two models the very same tensors?"""
-    return all(a is b for a, b in zip(leaves(w), leaves(v)))
 
 
 # ---------------------------------------------------------------- one client at a time

@@ -110,6 +110,7 @@ class Shard:
     t = property(lambda self: self.draws.t)
     R = property(lambda self: planned(self.draws.rounds))
     key = property(lambda self: LazyKey(self.draws.key, self.t, self.cid))
+    known = property(lambda self: self.change is None)  # its rows, beforehand
 
     def on(self, plan):
         """The same shard along another plan."""
@@ -146,11 +147,6 @@ class Shard:
     def full(self):
         """No batch of this plan is padding only, for any client at hand."""
         return not self.change and (self.at is None or self.padded(self.plan)[1])
-
-    @property
-    def known(self):
-        """Are its rows known beforehand? Not where a method alters every batch."""
-        return self.change is None
 
     def plans(self):
         """[(row numbers, batches' lengths)] along the plan, of all clients at hand."""
@@ -227,10 +223,6 @@ def as_slice(rows):
 
 
 # ---------------------------------------------------------------- what clients draw
-class Unequal(Exception):
-    """Clients differ so much in size that padded batches would be mostly padding."""
-
-
 @dataclass(frozen=True, eq=False)
 class Draws:
     """What the clients `who` draw in a round; a plan, when it is first walked."""
@@ -274,7 +266,7 @@ class Draws:
         if name in SPLIT_OF and len(self.who) == task.C:  # the same in every round
             cache, key = task.cache, (self.who, name)
         if not self.anyhow and unequal(task, name):
-            raise Unequal(f"{task.name}: most of {name!r} would be padding")
+            raise ValueError(f"{task.name}: most of {name!r} would be padding")
         if key not in cache:
             cache[key] = self.pad(self.drawn(name))
         return cache[key]

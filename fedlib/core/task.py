@@ -303,11 +303,8 @@ class Task:
     def to(self, device):
         """The same task with its data on a device; row lists stay on the CPU, where
         plans are drawn."""
-        device, now = torch.device(device), self.x.device
-        if device.type == now.type and device.index in (None, now.index):
-            return self
-        a = None if self.a is None else self.a.to(device)
-        return replace(self, x=self.x.to(device), y=self.y.to(device), a=a)
+        x, a = self.x.to(device), None if self.a is None else self.a.to(device)
+        return self if x is self.x else replace(self, x=x, y=self.y.to(device), a=a)
 
     def double(self):
         """The same task in float64, for comparisons."""

@@ -33,14 +33,8 @@ def leaves(t):
 
 def build(like, flat):
     """The list `flat` in the structure of `like`; the inverse of `leaves`."""
-    if not any(isinstance(v, dict) for v in like.values()):
-        return dict(zip(like, flat))
     it = iter(flat)
-
-    def go(t):
-        return {k: go(v) for k, v in t.items()} if isinstance(t, dict) else next(it)
-
-    return go(like)
+    return tmap(lambda _: next(it), like)
 
 
 def add(a, b, s=1.0):
@@ -126,11 +120,9 @@ def rows(stack_):
 
 def unrow(v, like):
     """A vector [P] in the structure of `like`."""
-    out, i = [], 0
-    for x in leaves(like):
-        out.append(v[i : i + x.numel()].view(x.shape))
-        i += x.numel()
-    return build(like, out)
+    ls = leaves(like)
+    parts = v.split([x.numel() for x in ls])
+    return build(like, [p.view(x.shape) for p, x in zip(parts, ls)])
 
 
 def normalize(n):

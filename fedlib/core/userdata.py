@@ -65,10 +65,8 @@ class Given:
         """[(name, column, what it holds in pandas' words)] of the inputs."""
         x = self.inputs
         if torch.is_tensor(x):
-            table = x.dim() == 2 and x.shape[1] <= WIDE
-            x = pd.DataFrame(x.numpy() if table else None).rename(
-                columns="{} of x".format
-            )
+            x = x.numpy() if x.dim() == 2 and x.shape[1] <= WIDE else None
+            x = pd.DataFrame(x).rename(columns="{} of x".format)
         return [(c, s, infer_dtype(s, skipna=False)) for c, s in x.items()]
 
     @cached_property
@@ -201,8 +199,7 @@ def numbers(x):
         refuse_if(flat, f"shape {shape}; give [N, D], for one column x[:, None]")
         most = 0 if x.is_floating_point() else x.double().abs().max()
         refuse_if(most > EXACT, f"the whole number {most:.0f}; float32 ends at {EXACT}")
-        bad = pool.not_finite(x)
-        refuse_if(bad, bad)
+        refuse_if(bad := pool.not_finite(x), bad)
         return x
     except Exception as e:
         raise ValueError(
@@ -286,13 +283,12 @@ def positive_classes(positive, classes, at, a=None):
     """The numbers of the classes that are good for a person; None: the second."""
     if positive is None:
         return (1,)
-    known, good = list(map(str, classes)), listed(positive)
-    good = [str(bare(u)) for u in ([positive] if good is None else good)]
-    odd = [f"{u:.60}{nearest(u, known)}" for u in good if u not in known]
+    known, good = [*map(str, classes)], listed(positive) or [positive]
+    good = [str(bare(u)) for u in good]
     refuse_if(
-        odd or a is None,
+        a is None or not {*good} <= {*known},
         f"positive = {positive!r:.60}: give classes of {at} that are good for a person,"
-        f" of {', '.join(known):.200}, and the group of every row; {', '.join(odd)}",
+        f" of {', '.join(known):.200}, and the group of every row",
     )
     return tuple(dict.fromkeys(map(known.index, good)))
 

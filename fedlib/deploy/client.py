@@ -18,7 +18,7 @@ import torch
 from ..core.clients import Clients
 from ..core.engine import first_not_finite
 from ..core.files import read_tensors, sources, write_tensors
-from ..core.method import Method, keeps_state
+from ..core.method import Method, overrides
 from ..core.task import SPLITS
 from ..core.tree import leaves, pick, stack, tmap
 
@@ -84,7 +84,7 @@ def turn(method, c, fed, about, down, mine, quick=False):
 
 def begin(method, c, fed):
     """What client c keeps before round 0."""
-    if not keeps_state(method):
+    if not overrides(method, "client"):
         return {}
     *_, shard = alone(method, c, fed, -1)
     return owned(method.client(method.task.init(fed.seed), shard))
@@ -163,7 +163,7 @@ class Client:
         steps = self.read(about["run"])
         if not steps:
             steps = {0: begin(self.method, self.c, self.fed)}
-        if keeps_state(self.method) and on not in steps:
+        if overrides(self.method, "client") and on not in steps:
             raise ValueError(
                 f"client {self.c} keeps steps {sorted(steps)} of this run, and the "
                 f"server goes on from {on}: bring back the folder of one of them"
@@ -174,7 +174,7 @@ class Client:
         if first_not_finite([x[None] for x in leaves(new) + leaves(out)]) is not None:
             raise ValueError("the trained model is not finite: lower lr")
         self.refuse_rows(out)
-        if keeps_state(self.method) and (about["receive"] or about["train"]):
+        if overrides(self.method, "client") and (about["receive"] or about["train"]):
             kept = {k: v for k, v in steps.items() if k in (on, about["done"])}
             now = 2 * t + 1 + about["train"]
             self.write(about["run"], kept | {now: new})
