@@ -246,6 +246,7 @@ class Wrap(Method):
 
 for _name in ("plans", "client", "receive", "local", "views"):
     passed = lambda self, *args, _name=_name: getattr(self.inner, _name)(*args)
+    passed.__name__ = _name
     setattr(Wrap, _name, passed)
 PASSED = "who download post plans_ahead needs_val needs_groups needs_features"
 for _name in (*PASSED.split(), "needs_linear_head"):
