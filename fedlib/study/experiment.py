@@ -1,7 +1,6 @@
-"""study("fedga", "synthetic").seeds(): runs are read from evidence/, where finished ones
-are packed, then from runs/, else computed there; a killed run continues.
+"""study("fedga", "synthetic").seeds(): the runs of a study, read from evidence/, where
+finished ones are packed, then from runs/, else computed; a killed run continues.
 """
-
 
 from __future__ import annotations
 
