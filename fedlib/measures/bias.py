@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..core.errors import refuse_if
+
 
 def _counts(n, least=3):
     n = np.asarray(n, dtype=np.float64)
-    if n.ndim < least or n.shape[-2:] != (2, 2):
-        raise ValueError(
-            f"counts of shape {list(n.shape)}: give [..., groups, 2, 2], by group, "
-            "true and predicted outcome, with clients before groups to pool"
-        )
+    what = "give counts [..., groups, 2, 2], y and prediction; to pool, clients first"
+    refuse_if(n.ndim < least or n.shape[-2:] != (2, 2), f"{[*n.shape]}: {what}")
     return n
 
 

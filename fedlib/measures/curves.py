@@ -10,15 +10,24 @@ import math
 
 import numpy as np
 
+from ..core.errors import refuse_if
 from . import metrics
 from .statistics import smooth
 
 WINDOW = 10  # rounds; the papers smooth without saying how
 
 
+def whole(rec):
+    """The rounds of all evaluations [E]; ValueError where not all are stored."""
+    of = f"{rec.meta.get('method')}, seed {rec.meta.get('seed')}"
+    why = f"{of}: no curve, only rounds that rules pick are stored"
+    refuse_if("picked" in rec.meta, f"{why}; study(..., mine=True) computes all")
+    return rec.rounds
+
+
 def window(rec, rounds=WINDOW):
     """`rounds` rounds as a number of evaluations."""
-    every = int(np.diff(rec.rounds[:2])[0]) if len(rec.rounds) > 1 else 1
+    every = int(np.diff(whole(rec)[:2])[0]) if len(rec.rounds) > 1 else 1
     return max(1, round(rounds / max(1, every)))
 
 
@@ -39,7 +48,7 @@ def gini_auc(rec):
 
 def between(rec, values, first, last=math.inf):
     """Mean of values [E] over the rounds first .. last; NaN when there are none."""
-    at = (rec.rounds >= first) & (rec.rounds <= last)
+    at = (whole(rec) >= first) & (rec.rounds <= last)
     return float(values[at].mean()) if at.any() else math.nan
 
 
@@ -51,8 +60,7 @@ def trigger_round(rec):
 
 def early(rec, moment, view):
     """Mean over the first half of the rounds of the accuracy over all test rows, in
-    percent: how fast. Gaps are bridged.
-    """
+    percent: how fast. Gaps are bridged."""
     a = 100 * metrics.pooled_acc(rec[moment, view, "test"], rec.meta["n"]["test"])
-    trained = rec.rounds[: len(a)] + (moment == "post")  # rounds behind each evaluation
+    trained = whole(rec)[: len(a)] + (moment == "post")  # rounds behind each evaluation
     return float(np.interp(np.arange(1, rec.rounds[-1] // 2 + 1), trained, a).mean())

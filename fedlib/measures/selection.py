@@ -6,66 +6,54 @@ that view [k].
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from ..core.errors import refuse_if
 from . import metrics
 
 if TYPE_CHECKING:
     from ..core.record import Record
 
+At: TypeAlias = np.ndarray  # the positions [k] of evaluations that count
+Rule: TypeAlias = Callable[..., At]  # (record, view, moment) -> positions
 Metric: TypeAlias = Callable[[np.ndarray], Any]  # accuracies [..., C] -> [...]
 
 
-class Rule(Protocol):
-    """Which evaluations of a record count: their positions [k]."""
-
-    def __call__(
-        self, rec: Record, view: str = "global", moment: str = "pre"
-    ) -> np.ndarray: ...
-
-
-def last(rec: Record, view: str = "global", moment: str = "pre") -> np.ndarray:
+def last(rec: Record, view: str = "global", moment: str = "pre") -> At:
     """The evaluations that count [k]: the last one."""
     return np.array([len(rec[moment, view, "test"]) - 1])
 
 
-def last10_mean(rec: Record, view: str = "global", moment: str = "pre") -> np.ndarray:
-    """The evaluations of the last ten rounds, of the last quarter in a run shorter than
-    forty: a metric's mean over them.
-    """
+def last10_mean(rec: Record, view: str = "global", moment: str = "pre") -> At:
+    """Those of the last ten rounds, of the last quarter in a run shorter than forty."""
     # after the last round nothing is left to train: no "post"
     rounds = rec.rounds[: len(rec[moment, view, "test"])]
     return np.flatnonzero(rounds > rounds[-1] - max(1, min(10, rec.rounds[-1] / 4)))
 
 
-def best_val(rec: Record, view: str = "global", moment: str = "pre") -> np.ndarray:
-    """The round of the highest mean validation accuracy, the first if tied (FedGA's
-    rule).
-    """
+def best_val(rec: Record, view: str = "global", moment: str = "pre") -> At:
+    """The highest mean validation accuracy, the first if tied (FedGA's rule)."""
     return np.array([int(np.nanargmax(np.nanmean(rec[moment, view, "val"], 1)))])
 
 
-def best_round_test(
-    rec: Record, view: str = "global", moment: str = "pre"
-) -> np.ndarray:
+def best_round_test(rec: Record, view: str = "global", moment: str = "pre") -> At:
     """The round of the highest mean test accuracy: looks at what it reports."""
     return np.array([int(np.argmax(metrics.mean_acc(rec[moment, view, "test"])))])
 
 
-def best_round_pooled(
-    rec: Record, view: str = "global", moment: str = "pre"
-) -> np.ndarray:
-    """The round in which most test rows of all clients together are right (FedAS's
-    rule): looks at what it reports.
-    """
+def best_round_pooled(rec: Record, view: str = "global", moment: str = "pre") -> At:
+    """Most test rows of all clients right (FedAS's rule): looks at what it reports."""
     a, n = rec[moment, view, "test"], rec.meta["n"]["test"]
     return np.array([int(np.argmax(metrics.pooled_acc(a, n)))])
 
 
-def best_val_gini(rec: Record, view: str = "global", moment: str = "pre") -> np.ndarray:
+def best_val_gini(rec: Record, view: str = "global", moment: str = "pre") -> At:
     """The round of the lowest Gini of the validation accuracies."""
     a = np.nan_to_num(rec[moment, view, "val"])
     return np.array([int(np.nanargmin(metrics.gini(a)))])
@@ -73,6 +61,23 @@ def best_val_gini(rec: Record, view: str = "global", moment: str = "pre") -> np.
 
 _ALL = last, last10_mean, best_val, best_val_gini, best_round_test, best_round_pooled
 RULES: dict[str, Rule] = {f.__name__: f for f in _ALL}
+
+
+def kept(rec: Record) -> Record:
+    """A record with those evaluations alone that rules pick from some view, its meta
+    `picked`; itself where a rule, tied but for rounding, picks others from these."""
+    tests = [(v, m) for m, v, split in rec.views if split == "test" and m != "guest"]
+    picks = {}
+    for rule, where in itertools.product(_ALL, tests):
+        with suppress(LookupError, ValueError):  # it has no validation rows
+            picks[rule, where] = rule(rec, *where)
+    at = np.unique(np.concatenate([[len(rec.rounds) - 1], *picks.values()]))
+    cut = lambda part: {k: a[at[at < len(a)]] for k, a in part.items()}
+    parts: Any = {p: cut(getattr(rec, p)) for p in ("views", "cells", "consistency")}
+    meta = rec.meta | {"picked": True}
+    less = replace(rec, meta=meta, rounds=rec.rounds[at], **parts)
+    same = (np.array_equal(at[f(less, *where)], k) for (f, where), k in picks.items())
+    return less if len(at) < len(rec.rounds) and all(same) else rec
 
 
 def picked(rule: Rule, rec: Record, view: str, *moment: str) -> np.ndarray:
@@ -83,12 +88,11 @@ def picked(rule: Rule, rec: Record, view: str, *moment: str) -> np.ndarray:
     at = np.atleast_1d(np.array(rule(rec, view, *moment)))
     n = len(rec[moment[0] if moment else "pre", view, "test"])
     whole = at.dtype.kind in "iu" and at.ndim == 1 and len(at)
-    if not whole or (at < -n).any() or (at >= n).any():
-        raise ValueError(
-            f"rule {getattr(rule, '__name__', rule)} gives {at} for "
-            f"{rec.meta['method']}, seed {rec.meta['seed']}: a rule gives positions of "
-            f"evaluations, whole numbers from 0 to {n - 1}, at least one"
-        )
+    refuse_if(
+        not whole or (at < -n).any() or (at >= n).any(),
+        f"rule {getattr(rule, '__name__', rule)} gives {at} for {rec.meta['method']}, "
+        f"seed {rec.meta['seed']}: give at least one whole number from 0 to {n - 1}",
+    )
     return at
 
 
@@ -100,8 +104,6 @@ def select(
     moment: str = "pre",
     split: str = "test",
 ) -> float:
-    """One number: metric [.., C] -> [..] at the rounds a rule picks, averaged over
-    them.
-    """
+    """The mean of a metric [.., C] -> [..] over the rounds that a rule picks."""
     at = picked(rule, rec, view, moment)
     return float(np.mean(metric(rec[moment, view, split][at])))

@@ -33,11 +33,6 @@ class Interval(NamedTuple):
         """Half the width of the interval; nan for one value."""
         return (self.hi - self.lo) / 2
 
-    def __str__(self):
-        if self.n == 1:
-            return f"{self.mean:.4g} (one seed, no interval)"
-        return f"{self.mean:.4g} ([{self.lo:.4g}, {self.hi:.4g}], {self.n} seeds)"
-
 
 def interval(x):
     """The mean of x [S] and Student's interval for it -> Interval.

@@ -29,7 +29,7 @@ import pandas as pd
 
 from ..core.errors import known, listed, refuse_if
 from ..core.record import Record
-from ..measures import bias, metrics, selection
+from ..measures import bias, curves, metrics, selection
 from . import TIERS
 from .store import rows_of
 from .studies import Cell
@@ -182,7 +182,7 @@ def scoring(key):
 def picked(rule, r, key):
     """The evaluations of a key that a rule picks, None: all."""
     pick = known(selection.RULES, "rule", rule) if rule else None
-    return pick(r, key[1], scoring(key)) if rule else slice(None)
+    return pick(r, key[1], scoring(key)) if rule else slice(len(curves.whole(r)))
 
 
 def at_each(measures, r, key, rule):

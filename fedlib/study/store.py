@@ -7,7 +7,7 @@ without fedlib.
                         arrays, in the order of the other files
         hits.parquet    of the rows of a client, how many are right; -1: it has none
         logs.parquet    what was logged; slot: place in the cohort
-        groups.parquet  counts by group, outcome, prediction
+        groups.parquet  counts by group, outcome, prediction; client -1: of all clients
         alike.parquet   consistency, see engine.score
 
 Hits / rows in float32 is bit for bit the accuracy that the run recorded. An array [E,
@@ -56,14 +56,14 @@ class Part(NamedTuple):
 
 
 VIEW = ("moment", "view", "split")
-TABLE = ("client", "group", "outcome", "prediction")
 PARTS = {
     "hits": Part("view", VIEW, ("client",), "hits"),
     "logs": Part("log", ("name",), ("slot",), "value"),
-    "groups": Part("cells", VIEW, TABLE, "count"),
+    "groups": Part(
+        "cells", VIEW, ("client", "group", "outcome", "prediction"), "count"
+    ),
     "alike": Part("alike", VIEW[:2], ("client", "kind"), "value"),
 }
-FILES = ("runs", *PARTS)
 # of the columns but those with floats and words; the others are bytes
 TYPES = dict.fromkeys(("run", "rows", "hits", "count"), np.int32)
 TYPES |= dict.fromkeys(("client", "slot", "round"), np.int16)
@@ -93,12 +93,6 @@ def accuracy_of(hits, n, dtype=np.float32):
     with np.errstate(all="ignore"):
         accuracy = hits.astype(dtype) / n.astype(dtype)
     return np.where(hits < 0, np.nan, accuracy).astype(dtype)
-
-
-def hits_of(accuracy, n):
-    """Counts [E, C] from accuracies [E, C] over n [C] rows; -1 for no rows."""
-    counts = np.rint(accuracy.astype(np.float64) * n)
-    return np.where(np.isnan(accuracy), -1, counts).astype(np.int32)
 
 
 # ---------------------------------------------------------------- records -> tables
@@ -136,9 +130,11 @@ def columns_of(part, run, key, a, r):
     at = {"run": np.full(a.size, run)}
     at |= zip(axes, np.indices(a.shape).reshape(a.ndim, -1))
     at["round"] = rounds[at["round"]]
+    if part.kind != "log" and len(a) == 1 < len(rows_of(r.meta, (*key[:2], "test"))):
+        at["client"] = at["client"] - 1  # of all clients together
     if part.kind == "view":
         n = rows_of(r.meta, key)
-        hits = hits_of(a.T, n)
+        hits = np.nan_to_num(np.rint(a.T.astype(np.float64) * n), nan=-1).astype(int)
         back = np.array_equal(accuracy_of(hits, n, a.dtype), a.T, equal_nan=True)
         where = f"{r.meta['method']} seed {r.meta['seed']}: accuracies {' '.join(key)}"
         refuse_if(not back, f"{where} must be counts over the rows of the clients")
@@ -215,12 +211,10 @@ def write(items, folder):
     folder.mkdir(parents=True)
     how = {"compression": "zstd", "compression_level": 19, "row_group_size": 250_000}
     for file, t in tables(items).items():
-        encoding, keys = None, True
-        if file in PARTS:
-            value = PARTS[file].value
-            encoding = {value: "BYTE_STREAM_SPLIT" if value == "value" else "PLAIN"}
-            keys = [c for c in t.column_names if c != value]
-        how |= {"use_dictionary": keys, "column_encoding": encoding}
+        value = PARTS[file].value if file in PARTS else None
+        kind = "BYTE_STREAM_SPLIT" if value == "value" else "PLAIN"
+        how["use_dictionary"] = not value or [c for c in t.column_names if c != value]
+        how["column_encoding"] = {value: kind} if value else None
         t = t.replace_schema_metadata({"fedlib": "1"})
         pq.write_table(t, folder / f"{file}.parquet", **how)
 
@@ -238,7 +232,7 @@ def listed(folder, columns=("id", *SPEC, *OWN)):
 def find(ids, paper, study, root="evidence"):
     """{id: Record} of those that are stored: in the study's own folder, then others."""
     out, own = {}, Path(root, f"{paper}-{study}")
-    for folder in dict.fromkeys([own, *sorted(own.parent.glob(f"{paper}-*"))]):
+    for folder in dict.fromkeys([own, *sorted(own.parent.glob(f"{paper}-*/"))]):
         wanted = {row["id"] for row in listed(folder, ("id",))} & {*ids} - out.keys()
         if wanted:
             stored = _read(folder, os.stat(folder / "runs.parquet").st_mtime_ns)

@@ -112,7 +112,8 @@ class Study(Run):
     without: dict[Method, list[str]] = None
     look: dict[Method, Annotated[list[str], Field(min_length=2, max_length=2)]] = None
     seeds: Seeds
-    logs: dict[str, Whole] = None
+    logs: list[str] = None  # of every seed, not 0 alone, stored
+    curves: list[str] = None  # data sets whose every evaluation is, too
     source: str = None
 
 

@@ -30,7 +30,7 @@ toy:
         tasks: [digits, other]
         seeds: {tiny: 1, small: 2, paper: 2}
         microscope: false
-        logs: {weight: 1}
+        logs: [weight]
         without: {FedProx: [other]}
         look: {Local: [post, personal]}
         methods:

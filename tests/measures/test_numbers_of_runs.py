@@ -68,6 +68,24 @@ def test_rules_pick_the_rounds_they_name():
         selection.picked(lambda *a: [0.5], rec, "global")
 
 
+def test_with_the_kept_rounds_alone_every_rule_picks_the_same():
+    rng = np.random.default_rng(0)
+    for every, R in ((1, 100), (5, 100), (2, 8)):
+        rec = record(*rng.random((2, 1 + R // every, 2)), rounds=range(0, R + 1, every))
+        rec.views["post", "own", "test"] = a = rng.random((R // every, 2))
+        less = selection.kept(rec)
+        same = np.isin(rec.rounds, less.rounds)
+        assert len(rec.rounds) > same.sum() == len(less.rounds)
+        assert (less["post", "own", "test"] == a[same[:-1]]).all()
+        for name, rule in selection.RULES.items():
+            for at in ("global", "pre"), ("own", "post"):
+                if at[1] == "pre" or "val" not in name:
+                    one, two = (r.rounds[rule(r, *at)].tolist() for r in (rec, less))
+                    assert one == two, (name, at, R)
+        with pytest.raises(ValueError, match="toy, seed 0.*mine"):
+            curves.gini_auc(less)
+
+
 def test_the_last_ten_rounds_or_the_last_quarter():
     for every, R in ((1, 100), (5, 100), (1, 40), (1, 20), (2, 8), (1, 2)):
         for moment in ("pre", "post"):

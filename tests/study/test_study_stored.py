@@ -11,6 +11,7 @@ import pytest
 from toys_study import GUEST, OWN, PARTS, POST, PRE, book, record, same, write
 
 from fedlib.study import audit, experiment, identity, store, studies
+from fedlib.study.results import scores
 
 
 def everything():
@@ -62,7 +63,7 @@ def test_what_is_packed_comes_back_to_the_bit(tmp_path):
     assert store.read(at).keys() == made.keys()
     r = made["groups"]
     packed(again, made := everything(), "plain", "groups")  # pandas alone can read it
-    t = {f: pd.read_parquet(again / f"{f}.parquet") for f in store.FILES}
+    t = {f: pd.read_parquet(again / f"{f}.parquet") for f in ("runs", *store.PARTS)}
     names = dict(enumerate(t["runs"].id))
     of = lambda file, name: t[file][t[file].run.map(names) == name].itertuples()
     seen = 0
@@ -89,7 +90,7 @@ def test_damaged_and_foreign_files_are_named_with_a_remedy(tmp_path):
     packed(tmp_path / "r-t", made, "plain", "views")
     packed(tmp_path / "r-u", {"groups": replace(r, **less)})
     pd.DataFrame({"a": [1]}).to_parquet(tmp_path / "foreign")
-    for name in store.FILES:
+    for name in ("runs", *store.PARTS):
         path = at / f"{name}.parquet"
         body = path.read_bytes()
         others = [tmp_path / p / path.name for p in ("r-t", "r-u")] * (name != "runs")
@@ -180,14 +181,32 @@ def test_what_may_be_packed_and_which_logs_are_kept(repo):
     spoil |= {"diverged": {"client": 0, "round": 3}}  # with its mark it is a result
     replace(r, meta=r.meta | spoil).save(at)
     audit.pack(["toy/main"])
-    write(repo, book(main={"logs": {"weight": 1, "scale": 0}, "seeds": [4, 1]}))
-    for c in cells():
-        save(c)
-    audit.pack(["toy/main"])
-    shutil.rmtree("runs")
-    run = experiment.study(*MAIN, workers=1)  # one number a round is always kept
-    kept = {c.seed: sorted(r.logs) for c, r in run.of(method="FedGA")}
-    assert kept == {4: ["cohort", "scale"], 1: ["cohort", "scale", "weight"]}
+    for curves, evaluations in ([], 2), (["near"], 4):
+        write(repo, book(main={"logs": ["cohort"], "seeds": [4, 0], "curves": curves}))
+        for c in cells():
+            save(c, groups=True)
+        audit.pack(["toy/main"], anew=True)
+        shutil.rmtree("runs")
+        run = experiment.study(*MAIN, workers=1)
+        new = [record(c.seed, c.method, rounds=range(4), groups=1) for c in run.cells]
+        found = {c.seed: x for c, *x in zip(run.cells, run.records, new)}
+        assert same(*found[0], but=())  # of seed 0 all
+        r, whole = found[4]  # of FedGA
+        assert [*r.logs] == ["cohort"] and len(r.rounds) == evaluations
+        for key, a in (r.cells | r.consistency).items():
+            b = (whole.cells | whole.consistency)[key][r.rounds]
+            assert a.shape[1] == 1 and (a[:, 0] == b.sum(1)).all(), key
+        who = {*pd.read_parquet("evidence/toy-main/groups.parquet").client}
+        assert who == {-1, *range(7)}
+        audit.pack(["toy/main"])  # is packed as it is
+        again = experiment.study(*MAIN, workers=1).records
+        assert all(same(*both, but=()) for both in zip(run.records, again))
+        if not curves:
+            with pytest.raises(ValueError, match="seed 4.*mine"):
+                scores(run)
+            assert len(scores(run.only(seed=0))) == 8
+            told = [audit.compare(*both) for both in zip(run.records, new)]
+            assert {t["verdict"] for t in told} == {"same"}
 
 
 def test_check_names_what_is_missing_foreign_or_of_other_versions(repo, monkeypatch):

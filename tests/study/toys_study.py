@@ -24,9 +24,11 @@ tasks:
   far: {like: near, label: others, data: {alpha: 1}}
 studies:
   book:
-    main: {tasks: [near], seeds: 2, microscope: true,
+    main: {tasks: [near], seeds: 2, microscope: true, curves: [near],
+           logs: &all_logs [cohort, weight, scale],
            methods: {FedAvg: {}, FedGA: {alpha: $alpha}}}
-    more: {tasks: [near, far], seeds: [0, 3], methods: {FedProx: {mu: [0.1, 1.0]}}}
+    more: {tasks: &all [near, far], curves: *all, logs: *all_logs, seeds: [0, 3],
+           methods: {FedProx: {mu: [0.1, 1.0]}}}
 """
 PRE = [("pre", "global", s) for s in ("test", "val")]
 POST = [("post", "personal", s) for s in ("test", "val")]
