@@ -28,7 +28,6 @@ from contextlib import suppress
 from multiprocessing.connection import Listener
 from pathlib import Path
 
-from fedlib.core.files import dead
 from fedlib.study import TIERS
 from fedlib.study.studies import read
 from repro import papers
@@ -322,7 +321,7 @@ def main(owner: int) -> None:
             threading.Thread(target=answer, args=(one, drawing), daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
-    while not dead(owner):
+    while psutil.pid_exists(owner):
         time.sleep(0.2)
     SOCKET.unlink(missing_ok=True)
     shutil.rmtree(home, ignore_errors=True)
