@@ -118,8 +118,8 @@ def inline(text: str, prefix: str, alt: str) -> str:
     described by `alt`.
     """
     text = text[text.index("<svg") :].replace("xlink:href", "href").strip()
-    # in a page a style would reach every other picture
-    more = r"<(title|metadata|style).*?</\1>|<!--.*?-->"
+    # in a page a style would reach every other picture; an image drawn twice has one id
+    more = r"<(title|metadata|style).*?</\1>|<!--.*?-->|(?<=\s)id=\"image\w+\""
     text = re.sub(rf"\s*(?:{more})", "", text, flags=re.S)
     for name, (light, _) in PALETTE.items():
         text = text.replace(light, f"var(--fig-{name}, {light})")
