@@ -18,6 +18,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+from fedlib import plots
 from fedlib.cli.program import program
 from repro.course import contents
 from repro.gate import digest
@@ -78,6 +79,7 @@ def forget(book: Path = BOOK) -> None:
     build, html = book / "_build", book / "_build/html"
     patterns = ("_ext/**/*.*", "_*.yml", "_assets/*.*")
     decide = [f for pattern in patterns for f in book.glob(pattern)]
+    decide += Path(plots.__file__).parent.glob("*.py")  # put figures into pages
     now = digest(f for f in decide if "__pycache__" not in f.parts)
     if not (build / "made_by").exists() or (build / "made_by").read_text() != now:
         shutil.rmtree(build, ignore_errors=True)
