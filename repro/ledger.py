@@ -52,7 +52,8 @@ OURS = ["key", *CELL, *"value lo hi n_seeds rule data tier".split(), *PROVENANCE
 POINT = "paper study dataset method setting seed metric rule".split()
 SEEDS = [*POINT, "value", "data", "tier", *PROVENANCE]
 BOTH = "reported reported_spread ours ours_lo ours_hi n_seeds rule data tier verdict"
-LEDGER = ["key", *NAMES, *BOTH.split(), "pairs", *PROVENANCE]
+# the runs of a row are named in its seeds
+LEDGER = ["key", *NAMES, *BOTH.split(), "pairs", "device", "minutes", "commit"]
 PARTS = {"ours": (OURS, ["key"]), "seeds": (SEEDS, POINT)}  # columns, and what is one
 OPTIONAL = {"setting", *PROVENANCE}
 NUMBERS = {"value", "seed", "n_seeds", "minutes", "lo", "hi"}
@@ -370,7 +371,7 @@ def join(reported, ours, seeds):
     table["model"] = [only.get((p, d), "") if pd.isna(m) else m for p, d, m in of]
     table = judge(table, values)
     table["n_seeds"] = [shown(n if math.isnan(n) else int(n)) for n in table.n_seeds]
-    words = ["rule", "data", "tier", "device", "run_ids", "commit"]
+    words = ["rule", "data", "tier", "device", "commit"]
     return table[LEDGER].fillna(dict.fromkeys(words, ""))
 
 
