@@ -178,14 +178,14 @@ def regime(task, kwargs, engine, clients=None, rows="null", sizes=()):
     sizes = sizes or client_sizes(task, clients, json.loads(rows))
     C, batch = len(sizes), task.get("batch", 32)
     M = cohort(run, C)
-    once = Plan(1, batch, train.get("last", "keep"), False)
+    passed = Plan(1, batch, train.get("last", "keep"), False)
     epochs, steps = train.get("epochs", 1), train.get("batches") or None
-    plan = once._replace(epochs=epochs, steps=steps)
+    plan = passed._replace(epochs=epochs, steps=steps)
     out = {"rounds": run["rounds"], "clients": C, "cohort": M}
     out["participations"] = run["rounds"] * M / C
     if sizes[0] is None:
         return out | {"epochs": None if plan.steps else plan.epochs}
-    a_pass, steps = (median(count(n, p) for n in sizes) for p in (once, plan))
+    a_pass, steps = (median(count(n, p) for n in sizes) for p in (passed, plan))
     return out | {
         "epochs": steps / a_pass if plan.steps else plan.epochs,
         "steps_per_pass": a_pass,

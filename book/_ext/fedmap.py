@@ -16,7 +16,7 @@ from fedlib.core.method import Wrap
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.methods.limits import FAVOURS, LIMITS
 from repro import course
-from repro.facts import BESIDE_CLIP, NORMED
+from repro.traffic import BESIDE_CLIP, NORMED
 
 FAMILIES = ("base", "drift", "fair", "personal", "flat", "groups", "domains")
 # the functions of a round, in its order: what a reader calls what they do

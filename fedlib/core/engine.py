@@ -184,11 +184,11 @@ class Federation:
             record.meta.pop("unfinished", None)
             self.single.update(record.meta.pop("single", []))
             return state, record
-        run, clients = self.clients(BEFORE), {}
-        turn = BEFORE, run, run.shards(self.everybody)
+        cohort = (run := self.clients(BEFORE)).shards(self.everybody)
+        turn, clients = (BEFORE, run, cohort), {}
         if overrides(method, "client"):
             make = lambda shard: method.client(w, shard)
-            clients = run.each(make, (), turn[2], "client")
+            clients = run.each(make, (), cohort, "client")
             own = lambda x: x.clone(memory_format=torch.contiguous_format)
             clients = tmap(own, clients)  # each in its memory: it is written in place
         server = method.server(w, self.server_sees(turn, clients, record))
@@ -206,8 +206,8 @@ class Federation:
         After the last round nobody trains any more: who would receive is scored as if
         it had, and keeps what it has.
         """
-        method, (t, run, cohort), last = self.method, turn, turn[0] == self.R
-        server, clients, as_if = state["server"], state["clients"], None
+        method, (t, run, cohort), as_if = self.method, turn, None
+        server, clients, last = state["server"], state["clients"], t == self.R
         listeners = run.shards(self.everybody) if method.download == "all" else cohort
         if overrides(method, "receive") and last:
             as_if = torch.isin(self.everybody, listeners[0]).to(self.task.x.device)
@@ -227,11 +227,11 @@ class Federation:
 
     def one_round(self, turn, state, record, scores):
         """Local training and aggregation -> the next state."""
-        method, (t, run, (ids, _)), log, up = self.method, turn, {}, {}
-        server, clients = state["server"], state["clients"]
+        method, (t, run, cohort), log, up = self.method, turn, {}, {}
+        server, clients, ids = state["server"], state["clients"], cohort[0]
         down = method.send(server, ids)
         if len(ids):  # else nobody was online, and the round passes
-            up = run.keep(method.local, down, clients, turn[2], "local")
+            up = run.keep(method.local, down, clients, cohort, "local")
             if len(here := run.present(ids)) < len(ids):  # elsewhere, some are late
                 turn, ids = (t, run, run.shards(here)), here
                 down = method.send(server, ids)

@@ -85,6 +85,8 @@ def picked(rule: Rule, rec: Record, view: str, *moment: str) -> np.ndarray:
 
     moment: "pre" if none is given, and then the rule need not take one.
     """
+    other = f"{rec.meta['method']}: only rounds that the rules of RULES pick are stored"
+    refuse_if("picked" in rec.meta and rule not in _ALL, other)
     at = np.atleast_1d(np.array(rule(rec, view, *moment)))
     n = len(rec[moment[0] if moment else "pre", view, "test"])
     whole = at.dtype.kind in "iu" and at.ndim == 1 and len(at)

@@ -18,7 +18,7 @@ from fedlib.core import engine
 from fedlib.data import tasks
 from fedlib.methods import FedAvg, FedGA
 from fedlib.methods.fair.fedga import gini
-from repro.facts import size
+from repro.traffic import size
 
 PARAMETERS = {  # data set -> (P, participants), section 6 of the paper and Table 8
     "office10_alexnet": (nets.AlexNetBN(K=10), 4),

@@ -59,7 +59,7 @@ def mine(tmp_path, monkeypatch):
 
 def test_a_new_method_is_in_every_command_table_and_run(mine, capsys, monkeypatch):
     from fedlib.study import identity, studies
-    from repro import facts
+    from repro import traffic
 
     def said(*words):
         assert not cli.main(list(words)), words
@@ -74,8 +74,8 @@ def test_a_new_method_is_in_every_command_table_and_run(mine, capsys, monkeypatc
     how = [("Mine", {"power": power}) for power in (1, 3)]
     mean = fedlib.compare(["FedAvg", *how], task, rounds=2).table["mean"]
     assert mean["FedAvg"] == mean["Mine(power=1)"] != mean["Mine(power=3)"]
-    monkeypatch.setattr(facts, "METHODS", {"FedAvg": FedAvg, "Mine": mine["Mine"]})
-    counted = facts.tables()[1]
+    monkeypatch.setattr(traffic, "METHODS", {"FedAvg": FedAvg, "Mine": mine["Mine"]})
+    counted = traffic.tables()[1]
     up = counted[counted.direction == "up"].groupby("method").bytes.sum()
     assert up["Mine"] == up["FedAvg"] > 0
     texts = {"task": json.dumps(DIGITS), "kwargs": "{}", "engine": "{}", "data": "real"}

@@ -84,6 +84,8 @@ def test_with_the_kept_rounds_alone_every_rule_picks_the_same():
                     assert one == two, (name, at, R)
         with pytest.raises(ValueError, match="toy, seed 0.*mine"):
             curves.gini_auc(less)
+        with pytest.raises(ValueError, match="toy: only rounds that the rules"):
+            selection.picked(lambda rec, *_: [0], less, "global")  # of one's own
 
 
 def test_the_last_ten_rounds_or_the_last_quarter():

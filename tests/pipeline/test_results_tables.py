@@ -14,7 +14,7 @@ from benchmarks import tables
 from fedlib.core.record import Record
 from fedlib.study import studies
 from fedlib.study.results import Study
-from repro import artefacts, derive, facts, names, regimes, results
+from repro import artefacts, derive, names, regimes, results, traffic
 from repro.names import ResultError
 
 PLACE = dict(paper="fedas", study="main", dataset="d", rule="last", tier="tiny")
@@ -118,8 +118,8 @@ def test_runs_are_counted_once_and_bytes_in_a_round(tmp_path, monkeypatch):
     shown = results.durations(tmp_path).set_index("key").value
     assert shown.to_dict() == {"fedas-main-runs": 2, "fedas-main-minutes": 5}
     only = {n: METHODS[n] for n in ("FedAvg", "FedProto", "FAA")}
-    monkeypatch.setattr(facts, "METHODS", only)
-    counted = facts.tables()[1].set_index(["method", "direction", "name"])
+    monkeypatch.setattr(traffic, "METHODS", only)
+    counted = traffic.tables()[1].set_index(["method", "direction", "name"])
     model = 64 * 32 + 32 + 32 * 10 + 10  # float32
     assert counted.bytes["FedAvg", "down", "w"] == 4 * model
     assert counted.bytes["FedAvg", "up", "w"] == 4 * model

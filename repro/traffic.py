@@ -1,7 +1,7 @@
 """What leaves the device: every tensor of every message of every method, its shape and
 its bytes, from one round of each; run by the stage traffic of dvc.yaml.
 
-    python -m repro.facts    ->  results/traffic.csv, results/bytes.csv
+    python -m repro.traffic    ->  results/traffic.csv, results/bytes.csv
 
 traffic.csv has a row per tensor of a message between the server and one client that
 takes part: way "before" (before round 0), "down", "up", "ask" and "answer" (a question
