@@ -3,8 +3,9 @@ claims; called by the stage results of dvc.yaml.
 
     python -m benchmarks.verdicts      -> results/verdicts-errors.csv
 
-A trial draws paired differences over forty seeds, looks at the first 5, 10, 20 and 40,
-and stops at the first verdict. Four kinds of sentences, each with a margin of one
+A trial draws paired differences over forty seeds, and looks at the first 5, 10, 20 and
+40, until nothing is open. Four kinds of sentences alone, which thus stop at their first
+verdict, and nine that share a study, until the last is decided; with a margin of one
 standard deviation, under a true difference of none, half a margin, one and two standard
 deviations, and with differences of several shapes:
 
@@ -97,6 +98,7 @@ def sentences(shape, truth, trials, rng):
     trend = scaled(slope(runs)) + truth
     return {
         "better": (one, judged),
+        f"one of {RIVALS} in a study": (rivals, judged),
         f"best of {RIVALS + 1}": (rivals, all_judged),
         f"in all of {SETTINGS}": (cases, all_judged),
         f"trend over {VALUES}": (trend, judged),
@@ -104,15 +106,15 @@ def sentences(shape, truth, trials, rng):
 
 
 def sequential(d, test):
-    """The first verdict at LOOKS, and the seeds it took, d [..., trials, S] ->
-    [trials], [trials].
+    """The answers of a study's sentences [k, trials], and its seeds [trials], for
+    differences d [..., trials, S]: it grows while one of them is open, and each look
+    judges all of them again.
     """
-    found = np.full(d.shape[-2], "undecided", dtype="U9")
-    took = np.full(d.shape[-2], LOOKS[-1])
-    for n in LOOKS:
-        now = verdicts.verdict(test(d[..., :n]))
-        new = (found == "undecided") & (now != "undecided")
-        found[new], took[new] = now[new], n
+    look = lambda d: np.atleast_2d(verdicts.verdict(test(d)))
+    found, took = look(d[..., : LOOKS[0]]), np.full(d.shape[-2], LOOKS[0])
+    for n in LOOKS[1:]:
+        grows = (found == "undecided").any(axis=0)
+        found[:, grows], took[grows] = look(d[..., grows, :n]), n
     return found, took
 
 

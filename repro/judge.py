@@ -46,8 +46,6 @@ from repro import papers
 from repro.metrics import METRICS
 from repro.names import pieces
 
-VERDICTS = ("match", "close", "differs", "order holds", "order differs", "order open")
-VERDICTS += ("setting", "no comparison", "not run")
 TOLERANCE = {"%": 2.0, "accuracy": 0.02}
 GROUP = ["paper", "artefact", "dataset", "model", "setting", "metric", "tier", "data"]
 RUN = ["paper", "dataset", "method", "metric", "rule", "tier"]
@@ -178,18 +176,12 @@ def agree(a, b, values):
 
 def counted(votes):
     """(verdict, how many pairs agree) of the votes of one method's pairs."""
-    decided = [v for v in votes if v is not None]
-    if not decided:
-        return "order open", undecided(len(votes))
-    verdict = "order holds" if all(decided) else "order differs"
-    return verdict, f"{sum(decided)} of {len(decided)} decided pairs agree"
-
-
-def undecided(n):
-    """How many pairs of a method are open, in words."""
-    if not n:
-        return "no pair that the paper tells apart"
-    return "its only pair is undecided" if n == 1 else f"none of {n} pairs is decided"
+    if decided := [v for v in votes if v is not None]:
+        verdict = "order holds" if all(decided) else "order differs"
+        return verdict, f"{sum(decided)} of {len(decided)} decided pairs agree"
+    few = "no pair that the paper tells apart", "its only pair is undecided"
+    many = f"none of {len(votes)} pairs is decided"
+    return "order open", (*few, many)[min(len(votes), 2)]
 
 
 def by_seed(ours, seeds):
@@ -207,13 +199,9 @@ def by_seed(ours, seeds):
         for _, rows in sorted(near, key=lambda group: group[0] != row.setting):
             runs = set(row.run_ids.split())
             mine = {seed: x for ids, seed, x in rows if ids and ids <= runs}
-            if len(mine) == row.n_seeds and _is_mean(row.value, [*mine.values()]):
-                found[row.key] = pd.Series(mine)
+            x = pd.Series(mine, dtype=float)
+            near = 1e-5 * x.abs().max()  # for the digits that a file leaves out
+            if len(x) == row.n_seeds and abs(x.mean() - row.value) <= near:
+                found[row.key] = x
                 break
     return found
-
-
-def _is_mean(value, values):
-    """Is it their mean, but for the digits that a file leaves out?"""
-    near = 1e-5 * max(map(abs, values))
-    return math.isclose(value, math.fsum(values) / len(values), abs_tol=near)

@@ -12,6 +12,7 @@ import math
 import re
 import shlex
 import sys
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from urllib.parse import urlencode
@@ -53,13 +54,18 @@ CLAIMS = {
     "not testable": "our runs cannot tell, however many; the reason stands beside it",
     "not run": "a number is missing",
 }
+# of a sentence whose difference is small
+SMALL = {
+    "small yes": "yes, but the whole interval lies inside the margin",
+    "small no": "no, but the whole interval lies inside the margin",
+}
 # of the gain that a paper prints with a sentence
 GAINS = {
     "gain contained": "the gain that the paper prints lies in our interval",
     "gain excluded": "our interval ends below the gain that the paper prints",
     "gain exceeded": "our interval begins above the gain that the paper prints",
 }
-VERDICTS = {**NUMBERS, **CLAIMS, **GAINS, "not run": "no run yet"}
+VERDICTS = {**NUMBERS, **CLAIMS, **SMALL, **GAINS, "not run": "no run yet"}
 PAPERS = papers.each("title")
 DATASETS = {
     "synthetic_0_0": "Synthetic(0, 0)",
@@ -95,10 +101,11 @@ FILES = ("ledger", "claims", "artefacts", "deviations", "facts", "effects", "byt
 # files whose rows {num} can ask for, in the order in which a key is looked for
 KEYED = FILES[:5]
 MARKS = ("verdict", "holds", "status")
+CHOSEN = (*MARKS, "size")  # values that no row may have
 # what a reader can choose on the page of a file
 CHOICES = {
     "ledger": {*"paper artefact dataset method metric rule data tier verdict".split()},
-    "claims": {*"paper artefact by holds gain data tier".split()},
+    "claims": {*"paper artefact by holds size gain data tier".split()},
 }
 NEEDS = {"interval": ["ours_lo", "ours_hi"]}
 NEEDS |= dict.fromkeys(("both", "difference"), ["reported", "ours"])
@@ -226,6 +233,11 @@ def interval(row, fmt=None):
 
 def seeds(row):
     return "one seed" if row["n_seeds"] == "1" else f"{row['n_seeds']} seeds"
+
+
+def answer(r):
+    """The verdict of a claim, "small yes" where its difference is inside the margin."""
+    return f"small {r['holds']}" if r.get("size") == "small" else r["holds"]
 
 
 def chip(word, *, brief=False):
@@ -452,7 +464,8 @@ class Verdict(Role):
         field = next((f for f in MARKS if row.get(f)), None)
         if not field:
             raise ValueError("no verdict: neither a verdict nor a row that has one")
-        return self.link(chip(row[field]), name, row)
+        word = answer(row) if field == "holds" else row[field]
+        return self.link(chip(word), name, row)
 
 
 class Rows(Role):
@@ -473,7 +486,7 @@ class Rows(Role):
         everything = self.rows(name)
         for c, v in where.items():
             found = {r[c].lower() for r in everything if c in r}
-            if everything and (not found or v.lower() not in found and c not in MARKS):
+            if everything and (not found or v.lower() not in found and c not in CHOSEN):
                 raise ValueError(f"no row of {name} has {c}={v}")
         return where
 
@@ -489,6 +502,33 @@ class Count(Rows):
         linked = name in CHOICES and where.keys() <= CHOICES[name]
         uri = filtered(self.env, self.env.docname, where, name) if linked else None
         return number_link(len(self.rows(name, **where)), uri)
+
+
+class Rests(Role):
+    """{rests}`yes: fedga-a fedga-b-*; small no, undecided: fedga-c`: the claims that a
+    finding rests on, as signs; before each the answers with which the finding agrees.
+    """
+
+    def html(self):
+        named = rested(self.text, self.rows("claims"))
+        return " ".join(self.link(chip(answer(r), brief=1), "claims", r) for r in named)
+
+
+def rested(text, claims):
+    """The rows that {rests} names. Raises ValueError for another answer."""
+    found = []
+    for words, _, names in (part.partition(":") for part in text.split(";")):
+        agreed = re.split(", *", words.strip())
+        for name in names.split():
+            mine = [r for r in claims if fnmatchcase(r["key"], name)]
+            tested = (r for r in mine if r["tier"] not in ("", "tiny"))
+            if odd := [r for r in tested if answer(r) not in agreed]:
+                is_now = f"{odd[0]['key']} is {answer(odd[0])}"
+                raise ValueError(f"{is_now}, not {words.strip()}: mend the finding")
+            if not mine:
+                raise ValueError(f"no claim {name}")
+            found += mine
+    return found
 
 
 # ---- pages
@@ -545,9 +585,8 @@ def mathjax(app, config):
 
 def setup(app):
     app.add_config_value("fedbook_results", "../results", "env")
-    for name, role in (("num", Num), ("verdict", Verdict), ("count", Count)):
-        app.add_role(name, role())
-    app.add_role("rows", Rows())
+    for role in (Num, Verdict, Count, Rows, Rests):
+        app.add_role(role.__name__.lower(), role())
     app.connect("config-inited", mathjax)
     app.connect("html-page-context", lean, priority=900)
     return parallel(app)

@@ -4,17 +4,17 @@ counts them. How they look: fedclaims.html.
 """
 
 from docutils.parsers.rst import directives
-from fedbook import CLAIMS, GAINS, Directive, grouped, nice, parallel, prose
+from fedbook import CLAIMS, GAINS, SMALL, Directive, grouped, nice, parallel, prose
 from fedeffects import decides, drawable, survives, testable, told_apart, unit
 from fedtables import counted
 
-from fedlib.measures.verdicts import ALPHA
+from fedlib.measures.verdicts import ALPHA, DECIDED
 from repro.metrics import METRICS
 
 COLUMNS = dict.fromkeys(["where", "sentence", "verdict"], "text")
 COLUMNS |= {"effect": "num", "q": "num", "decided by": "num", "evidence": "text"}
-FACETS = ("paper", "verdict", "by", "gain", "data", "tier", "needs", "survives")
-MEANINGS = CLAIMS | GAINS
+FACETS = tuple("paper verdict size by gain data tier needs survives".split())
+MEANINGS = CLAIMS | SMALL | GAINS
 FEW = 12  # rows of a family that are shown at once
 
 
@@ -34,9 +34,9 @@ class Claims(Directive):
 def choices(r):
     """What a reader can choose rows by, as data of the row."""
     values = {"paper": nice("paper", r["paper"]), "verdict": r["holds"]}
-    values |= {k: r[k] for k in ("by", "gain", "data", "tier")} | {"needs": decides(r)}
-    lasts = "yes" if survives(r) else "no" if r["holds"] == "yes" else ""
-    return values | {"survives": lasts}
+    values |= {k: r[k] for k in ("size", "by", "gain", "data", "tier")}
+    lasts = ("yes" if survives(r) else "no") if r["holds"] in DECIDED else ""
+    return values | {"needs": decides(r), "survives": lasts}
 
 
 def forests(rows, least=1):
@@ -89,16 +89,20 @@ class Forest(Directive):
 
 
 def tallies(rows):
-    """Sentences, testable, decided, yes, yes by chance, survivors."""
+    """Sentences, testable, decided; yes by more than the margin, yes, yes by chance;
+    survivors, small ones.
+    """
     counts, tested = counted(rows, "holds"), sum(map(testable, rows))
-    decided, yes = tested - counts.get("undecided", 0), counts.get("yes", 0)
-    chance = f"{tested * ALPHA / 2:.1f}"
-    return len(rows), tested, decided, yes, chance, sum(map(survives, rows))
+    decided, sizes = tested - counts.get("undecided", 0), counted(rows, "size")
+    sure = sum(r["holds"] == "yes" and r["size"] == "beyond" for r in rows)
+    chance, lasting = f"{tested * ALPHA / 2:.1f}", sum(map(survives, rows))
+    yes = sure, counts.get("yes", 0), chance
+    return len(rows), tested, decided, *yes, lasting, sizes.get("small", 0)
 
 
 class ClaimSummary(Directive):
     """{claimsummary} [fedga]: how many sentences, testable, decided, with which answer;
-    how many "yes" chance alone would give, how many survive. Ours stand apart.
+    how many "yes" chance alone would give, how many answers survive. Ours stand apart.
 
     Option :explain: says below what each verdict means.
     """

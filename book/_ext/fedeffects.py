@@ -6,13 +6,14 @@ its `kind` is "equal", those near zero do.
 """
 
 import math
+from itertools import groupby
 
 from fedbook import TEMPLATES
 
-from fedlib.measures.verdicts import LEAST, LOOKS
+from fedlib.measures.verdicts import DECIDED, LEAST, LOOKS
 from repro.metrics import METRICS
 
-TESTABLE = ("yes", "no", "alike", "undecided")
+TESTABLE = (*DECIDED, "undecided")
 POINTS = ("accuracy", "tail", "points", "tail points", "spread")  # kinds of metrics
 FALSE = 0.10  # Benjamini and Hochberg: the share of false ones among the survivors
 
@@ -26,8 +27,8 @@ def drawable(r):
 
 
 def survives(r):
-    """Does a "yes" stand although so many sentences were tested?"""
-    return r["holds"] == "yes" and bool(r["q"]) and float(r["q"]) <= FALSE
+    """Does an answer stand although so many sentences were tested?"""
+    return r["holds"] in DECIDED and bool(r["q"]) and float(r["q"]) <= FALSE
 
 
 def rarity(r):
@@ -72,68 +73,19 @@ def decides(r):
     return f"{r['needs']} seeds" if few else f"more than {LOOKS[-1]} seeds"
 
 
-JOINTS = {*"a an the of in on at by to for is are has have with than = \u2264".split()}
-
-
 def told_apart(texts):
-    """Sentences of one family, as "this beats that: digits" -> (what they share, what
-    tells each from the others)."""
+    """Sentences of one family, as "this beats that: digits" -> (the words that all
+    share, what tells each from the others)."""
     cut = [t.rstrip(".").rpartition(": ") for t in texts]
     if len(texts) == 1:
         what, _, where = cut[0]
         return (what, [where]) if what else (where, [""])
-    if not all(what for what, _, _ in cut):
-        cut = [("", "", what + colon + where) for what, colon, where in cut]
-    shared, own = [], [[] for _ in texts]
-    for part in (0, 2):
-        runs = aligned([c[part].split() for c in cut])
-        shared.append(" ".join(run[0] if same else "\u2026" for same, run in runs))
-        for i, words in enumerate(own):
-            words += [run[i].strip(" ,") for same, run in runs if not same]
-    title = ": ".join(t for t in shared if t.strip("\u2026 "))
-    labels = [" \u00b7 ".join(filter(None, words)) for words in own]
+    split = [[*f"{a}:".split(), *b.split(", ")] if a else b.split() for a, _, b in cut]
+    shared = set.intersection(*map(set, split)).__contains__
+    runs = [[(k, " ".join(run)) for k, run in groupby(w, shared)] for w in split]
+    labels = [" \u00b7 ".join(x.strip(",:") for k, x in run if not k) for run in runs]
+    title = " ".join(words if same else "\u2026" for same, words in runs[0])
     return title.removesuffix("\u2026").rstrip(" :,"), labels
-
-
-def aligned(split, ends=(True, True)):
-    """Lists of words as runs, in order: [(do all share it?, its text in each list)].
-
-    A shared run has three words or more, or lies at an end, of all lists: the left,
-    the right one.
-    """
-    if not any(split):
-        return []
-    text = [" ".join(words) for words in split]
-    n, at = max(shared_runs(split, ends), default=(0, None))
-    if not n:
-        return [(False, text)]
-    left = [w[:k] for w, k in zip(split, at)]
-    right = [w[k + n :] for w, k in zip(split, at)]
-    same = [" ".join(w[k : k + n]) for w, k in zip(split, at)]
-    before, after = aligned(left, (ends[0], False)), aligned(right, (False, ends[1]))
-    return before + [(True, same)] + after
-
-
-def shared_runs(split, ends):
-    """(how many words, where they begin in each list) of what all lists share."""
-    first = split[0]
-    for i in range(len(first)):
-        for j in range(i + 1, len(first) + 1):
-            at, n = [place(words, first[i:j]) for words in split], j - i
-            if None in at:
-                break
-            if first[j - 1] in JOINTS and j < len(first):
-                continue  # "is better in", and then what?
-            starts = ends[0] and not any(at)
-            stops = ends[1] and all(k + n == len(w) for w, k in zip(split, at))
-            if n >= 3 or starts or stops:
-                yield n, at
-
-
-def place(words, run):
-    """Where a run of words begins first, or None."""
-    n = len(run)
-    return next((k for k in range(len(words)) if words[k : k + n] == run), None)
 
 
 TEMPLATES.globals |= globals()

@@ -16,9 +16,9 @@ several differences is put together from their p values (`all_of`, `any_of`): wh
 must hold, the largest counts (Berger 1982); where one is enough, Holm's correction
 makes up for the choice.
 
-Seeds may be added until the verdict falls, at LOOKS and nowhere between. LEVEL is lower
-than ALPHA so that all looks together err in ALPHA (Pocock 1977, for t instead of z):
-benchmarks.verdicts simulates it, for sentences of each kind.
+Seeds may be added at LOOKS and nowhere between, and each look judges anew. LEVEL is
+lower than ALPHA so that all looks together err in ALPHA (Pocock 1977, for t instead of
+z): benchmarks.verdicts simulates it, for sentences of each kind.
 """
 
 from __future__ import annotations
@@ -176,5 +176,5 @@ def needed(d, margin):
         return math.nan
     mean, sd = abs(d.mean()), d.std(ddof=1)
     wide = max(mean, margin - mean)  # an interval of less than twice this decides
-    good = SEEDS[(SEEDS >= d.size) & (HALF * sd / np.sqrt(SEEDS) < wide)]
+    good = SEEDS[(SEEDS > d.size) & (HALF * sd / np.sqrt(SEEDS) < wide)]
     return min(good.tolist(), default=math.inf)

@@ -68,7 +68,7 @@ def trained(**test):
     """A declared test that is blind for under-trained hypernetworks: a sentence about
     one can be refuted by the others, and is not testable else.
     """
-    inner_test = test_of(test, "plgu", "trained")
+    inner_test = test_of(test, "plgu")
 
     def blind(v):
         seen = Trained(v.runs, v.kinds, v.paper, dict(v.closed), v.asked)

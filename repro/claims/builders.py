@@ -84,13 +84,13 @@ def level(metric, place, method, least=None, most=None, anywhere=False, needs=""
         if not anywhere and "stand-in" in v.kind(place, of.get("study", "")):
             why = "the number is about data that are not here"
             raise NotTestable(f"needs {needs}: {why}" if needs else why)
-        said, found = f"{method} {say(metric, x.mean())} against", []
-        if least is not None:
-            end, words = f"{said} {least:g}", ("above", "below")
-            found.append(positive(metric, x - least, end, words=words))
-        if most is not None:
-            end, words = f"{said} {most:g}", ("below", "above")
-            found.append(positive(metric, most - x, end, words=words))
+        said = f"{method} {say(metric, x.mean())} against"
+        sides = (least, 1, ("above", "below")), (most, -1, ("below", "above"))
+        found = [
+            positive(metric, sign * (x - end), f"{said} {end:g}", words=words)
+            for end, sign, words in sides
+            if end is not None
+        ]
         return found[0] if len(found) == 1 else both(found)
 
     return test

@@ -30,9 +30,9 @@ that builds the test.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import re
+from dataclasses import fields
 from pathlib import Path
 
 from repro import papers
@@ -40,9 +40,7 @@ from repro.claims import builders
 from repro.claims.values import Claim
 from repro.ledger import ResultError, hint, slug
 
-FIELDS = "key for artefact text test section quote by place study family printed"
-FIELDS = tuple(FIELDS.split())
-NEEDED = ("key", "artefact", "text", "test")
+FIELDS = {f.name for f in fields(Claim)} - {"paper"}
 OF_TESTS = ("contrary", "every", "throughout", "some")  # take tests, not numbers
 OF_NUMBERS = "better near level larger smaller exactly best steadier"
 OF_NUMBERS = (*OF_NUMBERS.split(), "ranked", "flat")
@@ -67,24 +65,25 @@ def declared(paper, where=None):
 
 
 def family(paper, entry, at):
-    """The claims of one entry -> Claims, one for each case."""
+    """The claims of one entry -> Claims, one for each case. Raises ResultError."""
     at = f"{at}, {entry.get('key', 'entry without key')}"
-    if odd := set(entry) - set(FIELDS):
-        raise ResultError(f"{at}: unknown field {min(odd)!r}; {hint(min(odd), FIELDS)}")
-    name = slug(re.sub(r"[-.]?\{\w+\}", "", entry.get("key", "")))
     for case in cases(entry.get("for") or {}):
-        said = {k: case[k] for k in FIELDS if k in case}
-        said |= {k: filled(v, case, at) for k, v in entry.items() if k != "for"}
-        if lost := [k for k in NEEDED if not said.get(k)]:
-            raise ResultError(f"{at}: {lost[0]} is missing")
-        where = f"{at} ({', '.join(map(str, case.values()))})"
-        own = {k: said[k] for k in ("place", "by", "study", "quote") if k in said}
-        own["section"] = str(said.get("section", ""))
-        own["printed"] = bool(said.get("printed"))
-        own["family"] = key_of(paper, said.get("family", name))
-        key, test = key_of(paper, *said["key"].split("|")), said["test"]
-        test = test_of(test, paper, where)
-        yield Claim(key, paper, said["artefact"], said["text"], test, **own)
+        try:
+            yield claim_of(paper, entry, case)
+        except (AttributeError, KeyError, TypeError) as e:
+            raise ResultError(f"{at}, {case}: {e}") from None
+
+
+def claim_of(paper, entry, case):
+    """The Claim of one case."""
+    said = {k: case[k] for k in FIELDS if k in case}
+    said |= {k: filled(v, case) for k, v in entry.items() if k != "for"}
+    name = slug(re.sub(r"[-.]?\{\w+\}", "", entry["key"]))
+    said["key"] = key_of(paper, *said["key"].split("|"))
+    said["family"] = key_of(paper, said.get("family", name))
+    said["section"] = str(said.get("section", ""))
+    said["test"] = test_of(said["test"], paper)
+    return Claim(paper=paper, **said)
 
 
 def key_of(paper, *names):
@@ -100,54 +99,43 @@ def cases(grid):
         yield {k: v for part in point for k, v in part.items()}
 
 
-def filled(value, case, at):
+def filled(value, case):
     """A value with the words in braces replaced by the case; also inside lists and
     mappings.
     """
     if isinstance(value, dict):
-        return {filled(k, case, at): filled(v, case, at) for k, v in value.items()}
+        return {filled(k, case): filled(v, case) for k, v in value.items()}
     if isinstance(value, list):
-        return [filled(v, case, at) for v in value]
+        return [filled(v, case) for v in value]
     if not isinstance(value, str):
         return value
-    words = re.findall(r"\{(\w+)\}", value)
-    if lost := [w for w in words if w not in case]:
-        known = hint(lost[0], case)
-        raise ResultError(f"{at}: {{{lost[0]}}} is no name of the grid; {known}")
-    if words and value == f"{{{words[0]}}}":
-        return case[words[0]]
+    if word := re.fullmatch(r"\{(\w+)\}", value):
+        return case[word[1]]
     return re.sub(r"\{(\w+)\}", lambda m: str(case[m[1]]), value)
 
 
-def test_of(said, paper, at):
-    """{builder: arguments} -> the test. Raises ResultError."""
+def test_of(said, paper):
+    """{builder: arguments} -> the test."""
     if not isinstance(said, dict) or len(said) != 1:
-        raise ResultError(f"{at}: test is {said!r}; give one builder and its arguments")
+        raise TypeError(f"test is {said!r}; give one builder and its arguments")
     ((name, given),) = said.items()
     if name == "python":
-        return written(given, paper, at)
+        return written(given, paper)
     if name not in BUILDERS:
-        raise ResultError(f"{at}: no test {name!r}; {hint(name, BUILDERS)}")
+        raise TypeError(f"no test {name!r}; {hint(name, BUILDERS)}")
     build = BUILDERS[name]
     if name == "throughout":
-        return build({k: test_of(t, paper, at) for k, t in given.items()})
+        return build({k: test_of(t, paper) for k, t in given.items()})
     if name in OF_TESTS:
         tests = given if isinstance(given, list) else [given]
-        return build(*(test_of(t, paper, at) for t in tests))
-    try:
-        inspect.signature(build).bind(**given)
-    except TypeError as e:
-        raise ResultError(f"{at}: {name}: {e}") from None
+        return build(*(test_of(t, paper) for t in tests))
     return build(**given)
 
 
-def written(given, paper, at):
+def written(given, paper):
     """A test of papers/<paper>/claims.py: a name, or {name: arguments}."""
-    module, name, arguments = papers.module(paper, "claims"), given, None
-    if isinstance(given, dict):
-        ((name, arguments),) = given.items()
-    if not hasattr(module, name):
-        there = hint(name, vars(module))
-        raise ResultError(f"{at}: papers/{paper}/claims.py has no {name!r}; {there}")
-    found = getattr(module, name)
-    return found if arguments is None else found(**arguments)
+    module = papers.module(paper, "claims")
+    if isinstance(given, str):
+        return getattr(module, given)
+    ((name, arguments),) = given.items()
+    return getattr(module, name)(**arguments)

@@ -25,13 +25,13 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from fedlib.measures.statistics import paired
 from repro import papers
 from repro.claims.findings import interval
 from repro.claims.values import NotRun, Values, common, say
-from repro.ledger import METRICS, TIERS, ResultError, hint
+from repro.ledger import METRICS, TIERS, ResultError
 
 HEAD = ["dataset", "metric", "effect", "effect_lo", "effect_hi", "n_seeds"]
 HEAD += ["data", "tier"]
@@ -43,15 +43,8 @@ SHOWN = ("method", "study", "setting", "metric", "rule")  # of a run, in this or
 
 
 # ---------------------------------------------------------------- the files
-def is_metric(name: str) -> str:
-    """The name, if there is such a metric."""
-    if name not in METRICS:
-        raise ValueError(f"metric is {name!r}; {hint(name, METRICS)}")
-    return name
-
-
 Text = Annotated[str, Field(min_length=1)]
-MetricName = Annotated[str, AfterValidator(is_metric)]
+MetricName = Literal[tuple(METRICS)]
 
 
 class Strict(BaseModel, extra="forbid", strict=True):
@@ -128,8 +121,10 @@ def effects(entries, seeds):
     tier with both sides counts.
     """
     at = {(p, t): Values.of(g) for (p, t), g in seeds.groupby(["paper", "tier"])}
-    rows = []
-    pairs = [(d["id"].lower(), e) for d in entries for e in d.get("effect") or ()]
+    pairs, rows = (
+        [(d["id"].lower(), e) for d in entries for e in d.get("effect") or ()],
+        [],
+    )
     for key, e in pairs:
         paper = key.rpartition("-")[0]
         sides = (e["ours"], e["other"])
@@ -186,17 +181,13 @@ def deviations(entries, measured):
         mine = measured[measured.key == key]
         done = mine[mine.evidence != "not run"]
         run = "measured" if len(done) else "not run"
-        sides = (
-            e[s]["method"] for e in d.get("effect") or () for s in ("ours", "other")
-        )
+        both = [e[s] for e in d.get("effect") or () for s in ("ours", "other")]
         of = zip(done.dataset, done.ours_is, done.other_is, done.evidence)
         said = [f"{at}, {ours} and {other}: {what}" for at, ours, other, what in of]
-        row = {
-            "key": key,
-            "paper": key.rpartition("-")[0],
-            "status": run if len(mine) else "not measured",
-        }
-        row |= {"methods": " ".join(d.get("methods") or sorted({*sides}))}
+        row = {"key": key, "paper": key.rpartition("-")[0]}
+        row |= {"status": run if len(mine) else "not measured"}
+        of_both = sorted({side["method"] for side in both})
+        row |= {"methods": " ".join(d.get("methods") or of_both)}
         row |= {"evidence": d.get("unmeasured") or " | ".join(said)}
         row |= {column: d[field] for column, field in says.items()}
         for head in done[done.effect.notna()].head(1).to_dict("records"):

@@ -58,12 +58,15 @@ def positive(metric, d, said, margin=None, words=("better", "worse")):
 
 
 def equal(metric, d, said, margin):
-    """The sentence "d lies within the margin" -> Finding; "no" where it lies beyond."""
+    """The sentence "d lies within the margin" -> Finding; "no" where it lies beyond.
+
+    A truth inside the margin can be beyond on its nearer side alone: no correction.
+    """
     x = d.to_numpy(float)
     s = verdicts.span(x, margin / 2)
     within = verdicts.within(x, margin, margin / 2)
-    apart = [verdicts.above(y, margin, margin / 2) for y in (x, -x)]
-    p = P(float(within), float(verdicts.holm(apart)))
+    apart = min(verdicts.above(y, margin, margin / 2) for y in (x, -x))
+    p = P(float(within), float(apart))
     holds = verdicts.verdict(p)
     needs = math.nan
     if holds == "undecided":
@@ -96,17 +99,14 @@ def seeds(n):
 
 def told_sign(metric, s, holds, margin, words):
     """The evidence of a difference, such that it reads like its verdict."""
+    at = say(metric, margin)
     if holds == "alike":
-        return f"no difference worth {say(metric, margin)}: {interval(metric, s)}"
-    aside = f", margin {say(metric, margin)}" if margin else ""
-    if holds == "yes":
-        small = f", less than the margin of {say(metric, margin)}"
-        aside = small if s.hi < margin else aside
-        return f"{words[0]} by {interval(metric, s)}{aside}"
-    if holds == "no":
-        turned = Span(-s.mean, -s.hi, -s.lo, s.n)
-        return f"{words[1]} by {interval(metric, turned)}{aside}"
-    return f"difference {interval(metric, s)}{aside}"
+        return f"no difference worth {at}: {interval(metric, s)}"
+    verb = {"yes": f"{words[0]} by", "no": f"{words[1]} by"}.get(holds)
+    away = Span(-s.mean, -s.hi, -s.lo, s.n) if holds == "no" else s
+    small = "small: less than the " * bool(verb and away.hi < margin)
+    aside = f", {small}margin {at}" if margin else ""
+    return f"{verb or 'difference'} {interval(metric, away)}{aside}"
 
 
 def later(holds, needs):
@@ -115,10 +115,8 @@ def later(holds, needs):
         return ""
     if math.isnan(needs):
         return f"; undecided below {LEAST} seeds"
-    if needs <= LOOKS[-1]:
-        return f"; {needs:g} seeds would decide it"
     many = f"{needs:g} seeds" if math.isfinite(needs) else "no number of seeds"
-    return f"; undecided, {many} would decide it"
+    return f"; {'undecided, ' * (needs > LOOKS[-1])}{many} would decide it"
 
 
 # ---------------------------------------------------------------- several findings

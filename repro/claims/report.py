@@ -8,6 +8,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from fedlib.measures import verdicts
@@ -22,8 +23,9 @@ from repro.metrics import METRICS
 
 COLUMNS = [
     *("key", "paper", "artefact", "family", "claim", "section", "quote", "by"),
-    *("holds", "reason", "gain", "metric", "effect", "lo", "hi", "n_seeds", "margin"),
-    *("printed", "p", "q", "needs", "evidence", "data", "tier", "runs", "kind"),
+    *("holds", "size", "reason", "gain", "metric", "effect", "lo", "hi", "n_seeds"),
+    *("margin", "printed", "p", "q", "needs", "evidence", "data", "tier", "runs"),
+    "kind",
 ]
 # field of a headline in paper.yaml -> column of the seeds
 HEADLINE = {"studies": "study", "methods": "method"}
@@ -43,40 +45,36 @@ def listed():
 def check_claims(claims, seeds, reported=None, closed=None):
     """claims.csv: one row per claim -> frame [claims, COLUMNS].
 
-    seeds: all parts, any tiers; reported: frame of reported.csv, without which claims
-    about printed numbers are "not run"; closed: {(paper, tier, data set): why it
-    fails the gate}.
+    seeds: all parts, any tiers; reported: frame of reported.csv; closed: {(paper, tier,
+    data set): why it fails the gate}.
     """
-    at, rows = {}, []
+    at, rows, shut = {}, [], (closed or {}).items()
     for (paper, tier), g in seeds.groupby(["paper", "tier"]):
-        why = {
-            d: why for (*of, d), why in (closed or {}).items() if of == [paper, tier]
-        }
+        why = {d: w for (*of, d), w in shut if of == [paper, tier]}
         at[paper, tier] = Values.of(g, why)
     for c in claims:
         if not c.printed:
             runs = {t: at[c.paper, t] for t in reversed(TIERS) if (c.paper, t) in at}
             f, tier, v = at_best_tier(c, runs)
-        elif reported is None:
-            f, tier, v = Finding("not run", "needs the printed numbers"), "", None
         else:
             f, tier, v = c.test(reported), "exact", None
         place = where(c, v, tier)
         printed = None if "stand-in" in place["data"] else reported
         rows.append(described(c, f, printed) | place)
     table = pd.DataFrame(rows, columns=COLUMNS)
-    for _, g in table.groupby(["paper", "by"]):
-        known = g.p.notna()
-        table.loc[g.index[known], "q"] = verdicts.survivors(g.p[known].to_numpy(float))
-    return table
+    for _, g in table[table.p.notna()].groupby(["paper", "by"]):
+        p = np.stack(g.p)  # [claims, 3]: yes, no, alike; each has a q of its own
+        mine = g.holds.map({"no": 1, "alike": 2}).fillna(0).astype(int)
+        own = np.arange(len(g)), mine  # of what is open "yes"
+        table.loc[g.index, ["p", "q"]] = np.c_[p[own], verdicts.survivors(p)[own]]
+    return table.astype({"p": float})
 
 
 def at_best_tier(c, runs):
     """The finding of a claim at the best tier that has all its numbers, or else some
     -> (Finding, tier, Values); runs: {tier: Values}, the best first.
     """
-    fresh = {tier: v.watched() for tier, v in runs.items()}
-    found = {tier: (seen(c.test, v), v) for tier, v in fresh.items()}
+    found = {t: (seen(c.test, w := v.watched()), w) for t, v in runs.items()}
     whole = [tier for tier, (f, _) in found.items() if not f.missing]
     some = [tier for tier, (f, _) in found.items() if f.holds != "not run"]
     if not whole + some:
@@ -103,18 +101,28 @@ def described(c, f, reported):
     }
     row |= {k: getattr(f, k) for k in ("holds", "reason", "evidence", "kind")}
     if f.holds in REACHED and f.p is not None:
-        row["p"] = float(verdicts.over_looks(f.p.yes))
+        row["p"] = verdicts.over_looks([f.p.yes, f.p.no, f.p.alike])
         row["needs"] = f.needs
     if f.holds in REACHED and f.span is not None:
         s = f.span
         row |= {"metric": f.metric, "effect": s.mean, "lo": s.lo, "hi": s.hi}
-        row |= {"n_seeds": s.n, "margin": f.margin or math.nan}
+        row |= {"n_seeds": s.n, "margin": f.margin or math.nan, "size": size(f)}
         g = printed_gain(f.gain, c, reported)
         if g is not None and not math.isnan(s.lo):
             beside = "excluded" if g > s.hi else "exceeded" if g < s.lo else "contained"
             row |= {"printed": g, "gain": beside}
             row["evidence"] += f"; the paper's gain of {say(f.metric, g)} is {beside}"
     return row
+
+
+def size(f):
+    """How a difference compares with its margin: "beyond" it with the whole interval,
+    "small" where that lies inside, or "".
+    """
+    if f.kind != "sign" or f.holds not in ("yes", "no") or not f.margin:
+        return ""
+    near, far = sorted((abs(f.span.lo), abs(f.span.hi)))
+    return "beyond" if near > f.margin else "small" if far < f.margin else ""
 
 
 def printed_gain(asked, claim, reported):
@@ -191,10 +199,17 @@ def headline(root, claims, seeds):
             for name in filter(None, at):
                 inner = inner.setdefault(name, {})
             inner[metric] = round(float(x), 4)
-    out["claims"] = counts(claims.holds)
+    out["claims"] = answers(claims)
     if (ledger := root / "ledger.csv").exists():
         out["verdicts"] = counts(pd.read_csv(ledger, usecols=["verdict"]).verdict)
     (root / "metrics.json").write_text(json.dumps(out, indent=1) + "\n")
+
+
+def answers(claims):
+    """{answer: how many claims}, first those that hold by more than their margin."""
+    size, yes = claims["size"], claims.holds == "yes"
+    first = {"yes, by more than the margin": int((yes & (size == "beyond")).sum())}
+    return first | counts(claims.holds) | {"small": int((size == "small").sum())}
 
 
 def counts(words):
@@ -217,5 +232,4 @@ def main(*, results: Path = Path("results")):
     write(measured, root / "effects.csv")
     write(deviations(entries, measured), root / "deviations.csv")
     headline(root, table, seeds)
-    said = ", ".join(f"{n} {v}" for v, n in counts(table.holds).items())
-    print(f"{len(table)} claims: {said}")
+    print(f"{len(table)} claims: {answers(table)}")

@@ -95,9 +95,9 @@ def test_reported_stands_above_ours_and_the_best_is_bold():
     assert seen(one).endswith("Table 1 2 1 1 order holds1 not run")  # a setting is none
     (counted,) = tables("index", "summary")
     theirs, ours = seen(counted).split("Our own")
-    # sentences, testable, decided, yes, by chance, survive
-    assert "FedGA 8 7 3 1 0.2 0 1 yes1 no1 alike4 undecided1 not testable" in theirs
-    assert "FedGA 16 15 15 15 0.4 1 15 yes1 not run" in ours
+    # sentences, testable, decided, yes (beyond, all, by chance), survive, small
+    assert "FedGA 8 7 3 1 1 0.2 0 0 1 yes1 no1 alike4 undecided1 not testable" in theirs
+    assert "FedGA 16 15 15 1 15 0.4 1 14 15 yes1 not run" in ours
     rows = re.search(r'id="ledger".*?<tbody>(.*?)</tbody>', page("ledger"), re.S)[1]
     assert rows.count("<tr id=") == 16 and "3 of 4 pairs" in rows
     (sent,) = tables("index", "sends")
@@ -109,7 +109,7 @@ def test_reported_stands_above_ours_and_the_best_is_bold():
     want = {  # claims: their verdict, and what would decide them
         "best-a": ("yes +0.0512 [+0.0300, +0.0700]", 'data-survives="yes"'),
         "best-b": ("no gain excluded −1.50 [−2.00, −1.00] points", "excluded"),
-        "best-c": ("alike +0.10 [−0.40, +0.60]", 'data-verdict="alike"'),
+        "best-c": ("alike +0.10 [−0.40, +0.60]", 'data-survives="no"'),
         "best-d": ("0.3 20 seeds", 'data-needs="20 seeds"'),
         "best-e": ("more than 40 seeds", 'data-needs="more than 40 seeds"'),
         "best-f": ("at least 5 seeds", 'data-needs="at least 5 seeds"'),
@@ -117,6 +117,7 @@ def test_reported_stands_above_ours_and_the_best_is_bold():
         "best-h": ("yes gain exceeded +4.00", 'data-survives="no"'),
         "gate-a": ("not testable below the gate", 'data-verdict="not testable"'),
         "alone-a": ("not run no run of it", 'data-by="ours"'),
+        "many-0": ("small yes +2.00 [+1.00, +9.00]", 'data-size="small"'),
     }
     for key, (says, carries) in want.items():
         tag = f'(<tr id="claims-fedga-{key}"[^>]*>)(.*?)</tr>'
@@ -150,7 +151,8 @@ def test_effects_are_drawn_on_an_axis_of_their_kind():
     assert fe.amount(r, "effect") == "\u22120.0040" and fe.amount(r, "lo") == ""
     for q, survives in (("0.1", True), ("0.11", False), ("", False)):
         assert fe.survives(r | {"q": q}) == survives, q
-        assert not fe.survives(r | {"q": q, "holds": "no"})
+        assert fe.survives(r | {"q": q, "holds": "alike"}) == survives, q
+        assert not fe.survives(r | {"q": q, "holds": "undecided"})
 
 
 def test_code_stands_beside_its_equations_and_cards_come_from_the_class():

@@ -58,7 +58,7 @@ def positive(d, m=1):
 
 def equal(d, m):
     inside = max(above(d, -m, m / 2), above(-d, -m, m / 2))
-    apart = min(1.0, 2 * min(above(d, m, m / 2), above(-d, m, m / 2)))
+    apart = min(above(d, m, m / 2), above(-d, m, m / 2))
     return inside, apart, 1.0, 1.0
 
 

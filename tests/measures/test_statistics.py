@@ -155,6 +155,7 @@ def test_so_many_seeds_are_needed():
         assert verdicts.verdict(p(n)) != "undecided"
         before = [k for k in LOOKS if k < n][-1:] or [LEAST - 1]
         assert all(verdicts.verdict(p(k)) == "undecided" for k in before)
+    assert verdicts.needed(sample(40, 1, 1), 1.0) == 41  # more than are there
     assert np.isnan(verdicts.needed([1.0], 1.0))
     assert verdicts.needed(sample(5, 0, 1), 0) == np.inf
 
