@@ -9,11 +9,11 @@ would stumble over, and fails if there is anything: an error of a script, a file
 missing or comes from another host, a page that scrolls sideways, what axe-core calls
 a serious or critical barrier, a page that is too heavy, print that fails.
 
-It needs Chromium and no net. Where there is none it says so and passes; with --must it
-fails. The pages share one browser and load once each: it changes size, looks and
-medium. All pages would take long, so of the notebooks, whose pages are made alike,
-one per folder is opened, unless --all asks for the others or they are named; a
-chapter takes seven to eighteen seconds on a busy machine of two cores.
+It needs Chromium and no net. Where there is none it says so and passes. The pages share
+one browser and load once each: it changes size, looks and medium. All pages would take
+long, so of the notebooks, whose pages are made alike, one per folder is opened, unless
+--all asks for the others or they are named; a chapter takes seven to eighteen seconds
+on a busy machine of two cores.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -97,11 +98,8 @@ def chromium() -> str | None:
 
 def lacking() -> str | None:
     """What is missing here to look at pages, and how one gets it."""
-    try:
-        import axe_playwright_python  # noqa: F401
-        import playwright  # noqa: F401
-    except ImportError as problem:
-        return f"{problem.name} is not installed: pip install -e '.[test]'"
+    if not find_spec("playwright") or not find_spec("axe_playwright_python"):
+        return "playwright or its axe is not installed: pip install -e '.[test]'"
     none = f"no browser ({', '.join(BROWSERS)}) on the PATH: apt-get install chromium"
     return None if chromium() else none
 
@@ -110,17 +108,13 @@ def pages(root: Path, wanted: Sequence[str], every: bool) -> list[Path]:
     """The pages of the book, or those that are wanted; of notebooks, the first of
     every folder, if not `every` one.
     """
-    root = root.resolve()
-    files = sorted(root.rglob("*.html"))
-    files = [f for f in files if "_static" not in f.relative_to(root).parts]
+    files = sorted({*root.rglob("*.html")} - {*root.rglob("_static/**/*.html")})
     first = {f.parent: f for f in reversed(files)}.values()
     notebook = lambda f: f.relative_to(root).parts[0] == "notebooks"
     some = [f for f in files if every or f in first or not notebook(f)]
-    found = [root / name for name in wanted] or some
+    found = [root / name for name in wanted] or some or [root / "index.html"]
     if missing := [str(path) for path in found if not path.is_file()]:
         raise FileNotFoundError(f"no such page: {', '.join(missing)}")
-    if not found:
-        raise FileNotFoundError(f"{root} holds no page: python -m repro.bookbuild")
     return found
 
 
@@ -208,22 +202,18 @@ def browse(root: str | Path, wanted: Sequence[str] = (), every=False) -> Iterato
         browser.close()
 
 
-def main(folder="book/_build/html", *page, all: bool = False, must: bool = False):
+def main(folder="book/_build/html", *page, all: bool = False):
     """Print what is wrong with the built pages of a folder; the exit status.
 
     page: only these, such as one_round.html
     all: every notebook, not one per folder
-    must: fail where there is no browser
     """
     if lack := lacking():
-        print(f"Not looked at in a browser: {lack}", file=sys.stderr)
-        return int(must)
+        return print(f"Not looked at in a browser: {lack}", file=sys.stderr)
     found = 0
-    for what in browse(folder, page, all):
-        found += 1
+    for found, what in enumerate(browse(folder, page, all), 1):  # noqa: B007
         print(what, file=sys.stderr, flush=True)
-    if not found:
-        print(f"{folder}: nothing to complain about")
+    print(f"{folder}: {found} complaints")
     return int(found > 0)
 
 

@@ -30,12 +30,12 @@ from pathlib import Path
 from typing import Annotated
 
 import networkx as nx
-import yaml
 from annotated_types import Len
 from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 
 from fedlib.core.errors import nearest, short
 from fedlib.methods.cite import BIBLIOGRAPHY, entries
+from fedlib.study.studies import located
 from repro.papers import parsed
 
 PLAN = "plan"  # the only file of book/course that is no page's
@@ -52,14 +52,8 @@ def called(book: Path, page: str) -> str:
 
 def load(book: Path, page: str):
     """What the file says; ValueError where it is no YAML."""
-    text = (book / "course" / f"{page}.yaml").read_text(encoding="utf-8")
-    try:
-        return parsed(text)
-    except yaml.YAMLError as e:
-        raise ValueError(
-            f"{called(book, page)} is no YAML ({' '.join(str(e).split())}): put texts "
-            "with a colon, or with a special character in front, into quotes"
-        ) from e
+    with located(called(book, page)):
+        return parsed((book / "course" / f"{page}.yaml").read_text("utf-8"))
 
 
 def framed(book: Path) -> set[str]:
@@ -254,25 +248,17 @@ def faults(book, name, kind, **context):
 
 def complaints(book: Path, page: str) -> list[str]:
     """What is wrong with the frame of a page: file, key, value and remedy of each."""
-    pages = sorted(p.stem for p in book.glob("*.md"))
+    pages, here = sorted(p.stem for p in book.glob("*.md")), called(book, page)
     if page not in pages:
-        return [
-            f"{called(book, page)}: the book has no {page}.md{nearest(page, pages)}"
-        ]
+        return [f"{here}: the book has no {page}.md{nearest(page, pages)}"]
     bibliography = entries(BIBLIOGRAPHY.read_text(encoding="utf-8"))
     told = [*faults(book, page, Frame, page=pages, reference=bibliography)]
     source = (book / f"{page}.md").read_text(encoding="utf-8")
     for name in DIRECTIVES:
         n = len(re.findall(rf"(?m)^ *[`:]{{3,}}\{{{name}\}} *$", source))
-        if n != 1:
-            told.append(
-                f"{book.name}/{page}.md has {{{name}}} {n} times: a chapter has it once"
-            )
+        told += [f"{book.name}/{page}.md has {{{name}}} {n} times, not once"] * (n != 1)
     if not told and (way := circle(book, page)):
-        told.append(
-            f"{called(book, page)}: needs go round in a circle, {' -> '.join(way)}: "
-            "take one of them out"
-        )
+        told = [f"{here}: needs go round in a circle, {' -> '.join(way)}: open it"]
     return told
 
 

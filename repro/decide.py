@@ -76,10 +76,7 @@ def plan(only: str | None = None) -> list[Look]:
     Pilots decide nothing, and what studies.yaml does not have is left out. Raises
     ValueError.
     """
-
     table = pd.read_csv(CLAIMS, dtype={"paper": str})
-    if lost := {"holds", "needs", "runs"} - {*table.columns}:
-        raise ValueError(f"{CLAIMS} has no column {min(lost)!r}: run `make paper` anew")
     table = table[(table.holds == "undecided") & (table.needs <= LOOKS[-1])]
     table = table[table.paper == only] if only else table
     at, now = Counter(), {}
@@ -113,25 +110,24 @@ def by_dataset(paper, study, **changes):
     return out
 
 
-def cells_at(paper, study, dataset, n):
-    """All cells of a study on a data set with n seeds."""
-    here = by_dataset(paper, study)[dataset]
-    own = list(dict.fromkeys(c.seed for c in here))
+def lacking(paper, study, dataset, n):
+    """The cells of a study on a data set with n seeds whose runs are nowhere."""
+    own = list(dict.fromkeys(c.seed for c in by_dataset(paper, study)[dataset]))
     more = studies.grown(own, n, f"{paper}/{study}")
-    return by_dataset(paper, study, seeds=more)[dataset]
+    rows = store.listed(audit.STORE / f"{paper}-{study}", ("id",))
+    stored, wanted = {row["id"] for row in rows}, by_dataset(paper, study, seeds=more)
+    return unfinished([c for c in wanted[dataset] if c.id not in stored], audit.RUNS)
 
 
 def cost(paper, study, dataset, n):
     """(runs that are missing, CPU minutes of these): each as long as the stored runs of
     its method and setting, else of its study, else as any.
     """
-    rows = store.listed(audit.STORE / f"{paper}-{study}")
-    stored, took = packed(paper, study), defaultdict(list)
+    rows, took = store.listed(audit.STORE / f"{paper}-{study}"), defaultdict(list)
     for row in rows:
         took[row["dataset"], row["method"], row["setting"]].append(row["seconds"])
-    wanted = [c for c in cells_at(paper, study, dataset, n) if c.id not in stored]
-    missing = unfinished(wanted, Path("runs"))
     usual = mean(row["seconds"] for row in rows) if rows else 2.0
+    missing = lacking(paper, study, dataset, n)
     each = (took.get((c.dataset, c.method, c.setting), [usual]) for c in missing)
     return len(missing), sum(map(mean, each)) / 60
 
@@ -139,32 +135,41 @@ def cost(paper, study, dataset, n):
 def show(looks: list[Look]) -> None:
     """Print a plan."""
     table = pd.DataFrame(map(asdict, looks)).drop(columns="open")
-    table = table.rename(columns={"minutes": "CPU min", "dataset": "data set"})
-    table = table.round({"CPU min": 1, "claims": 1})
-    print(table.to_string(index=False))
-    all_of = lambda name: sum(getattr(x, name) for x in looks)
-    print(
-        f"In all {all_of('runs'):,} runs, {all_of('minutes'):.1f} CPU min; these looks"
-    )
-    print(f"would decide about {all_of('claims'):.0f} claims, later ones more.")
+    print(table.rename(columns={"minutes": "CPU min"}).round(1).to_string(index=False))
+    runs, minutes, claims = table[["runs", "minutes", "claims"]].sum()
+    print(f"In all {runs:,.0f} runs, {minutes:.1f} CPU min, about {claims:.0f} claims.")
 
 
 # ---------------------------------------------------------------- a look
-def decide(only=None, hours=math.inf, workers=None, dry=False):
-    """Look after look, until nothing is open or the time is over. Raises ValueError."""
-    known(only)
+def decide(
+    paper=None, *, hours: float = math.inf, dry_run: bool = False, workers: int = None
+):
+    """add seeds to the studies whose claims are open
+
+    paper: of one paper only
+    hours: begin no look after so many hours (no limit)
+    dry_run: print the plan, no more
+    workers: processes (one per core)
+    """
+    errors.refuse_if(not hours > 0, f"--hours {hours}: give a number of hours above 0")
     until = time.time() + 3600 * hours
-    if not dry:
-        can_be_packed()
-    looks = plan(only)
-    if looks:
-        show(looks)
-    while looks and not dry:
-        take(looks, until, workers)
-        if time.time() >= until:
-            print(f"The time is over. {AGAIN}")
-            return
-        looks = plan(only)
+    with contextlib.chdir(papers.folder().parent):
+        tree = studies.load()
+        small = f"params.yaml: tier = {tree['tier']!r}; seeds are added at small only"
+        errors.refuse_if(tree.pop("tier") != "small", small)
+        if paper:
+            errors.known(tree, "paper", paper)
+        why = f"fedlib's sources are in no commit ({files.commit()}): commit them first"
+        errors.refuse_if(not dry_run and identity.uncommitted(files.commit()), why)
+        looks = plan(paper)
+        if looks:
+            show(looks)
+        while looks and not dry_run:
+            take(looks, until, workers)
+            if time.time() >= until:
+                print("The time is over; the same command goes on from here.")
+                return
+            looks = plan(paper)
     if not looks:
         print("No claim is open that more seeds would decide.")
 
@@ -174,54 +179,30 @@ def take(looks, until, workers):
     first, done = looks[0], {}
     others = [x for x in looks[1:] if (x.paper, x.study) == (first.paper, first.study)]
     for look in [first, *(x for x in others if x.claims)]:
-        print(f"{look}, about {look.minutes:.1f} CPU min", flush=True)
-        if left := compute(look, until, workers):
-            print(f"{left} of these runs are left.")
-            break
-        done[look.dataset] = look.to
+        if time.time() < until:
+            print(f"{look}, about {look.minutes:.1f} CPU min", flush=True)
+            identity.warn_if_edited()
+            todo = lacking(look.paper, look.study, look.dataset, look.to)
+            compute_all(todo, audit.RUNS, workers)
+            done[look.dataset] = look.to
     if done:
         settle(first.paper, first.study, done)
-
-
-def compute(look, until, workers):
-    """Compute the runs of a look -> how many are left when the time is over."""
-    cells = cells_at(look.paper, look.study, look.dataset, look.to)
-    stored = packed(look.paper, look.study)
-    todo = [c for c in cells if c.id not in stored]
-    identity.warn_if_edited()
-    compute_all(todo, workers=workers, until=until)
-    return len(unfinished(todo, Path("runs")))
-
-
-AGAIN = "Finished runs are kept; the same command goes on from there."
-
-
-def packed(paper, study):
-    """Names of the runs in a study's evidence."""
-    rows = store.listed(audit.STORE / f"{paper}-{study}", ("id",))
-    return {row["id"] for row in rows}
 
 
 def settle(paper, study, more):
     """Give a study its seeds {data set: n}, all of whose runs are there; pack it, draw
     it, and test the claims.
     """
-    write_seeds(paper, study, more)
-    audit.pack([f"{paper}/{study}"])
-    call(["dvc", "repro", "results"])
-    for path in once.pack("small"):
-        print(f"{path}: what the notebook has measured")
-
-
-def write_seeds(paper, study, more):
-    """Enter {data set: seeds} of a study into the paper's seeds.yaml."""
-
     file = Path("papers", paper, "seeds.yaml")
     tree = studies.read(file) if file.exists() else {}
     tree[study] = tree.get(study, {}) | more
     text = HEAD + yaml.safe_dump(tree, allow_unicode=True)
     files.whole(file, lambda f: f.write(text.encode()))
     print(f"{file}: {study}: {', '.join(f'{k} {n}' for k, n in more.items())}")
+    audit.pack([f"{paper}/{study}"])
+    call(["dvc", "repro", "results"])
+    for path in once.pack("small"):
+        print(f"{path}: what the notebook has measured")
 
 
 def call(words):
@@ -231,46 +212,5 @@ def call(words):
         raise ValueError(f"python -m {words} failed: mend it, and call it yourself")
 
 
-# ---------------------------------------------------------------- before it begins
-def known(paper):
-    """ValueError for a paper that is not here, or another tier than small."""
-    tree = studies.load()
-    here = [name for name, v in tree.items() if isinstance(v, dict)]
-    if paper not in (None, *here):
-        near = errors.nearest(paper, here)
-        raise ValueError(f"no paper {paper!r}{near} (there are {', '.join(here)})")
-    if (tier := tree["tier"]) != "small":
-        raise ValueError(f"params.yaml: tier = {tier!r}; seeds are added at small only")
-
-
-def can_be_packed():
-    """ValueError where runs would be made by sources that are in no commit: hours that
-    nobody could pack.
-    """
-    if identity.uncommitted(files.commit()):
-        what = f"fedlib's sources are in no commit ({files.commit()})"
-        raise ValueError(f"{what}: their runs could not be packed; commit them first")
-
-
-# ---------------------------------------------------------------- command line
-def add(
-    paper=None, *, hours: float = math.inf, dry_run: bool = False, workers: int = None
-):
-    """add seeds to the studies whose claims are open
-
-    paper: of one paper only
-    hours: begin no run after so many hours (no limit)
-    dry_run: print the plan, no more
-    workers: processes (one per core)
-    """
-    if not hours > 0:
-        raise ValueError(f"--hours {hours}: give a number of hours above 0")
-    with contextlib.chdir(papers.folder().parent):
-        try:
-            decide(paper, hours, workers, dry_run)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"stopped. {AGAIN}") from None
-
-
 if __name__ == "__main__":
-    program(add)
+    program(decide)

@@ -24,7 +24,6 @@ from fedlib.study.studies import read
 from repro import papers
 
 TO = Path("results/gate")
-SEEN = Path("runs/gate.txt")  # the last edit that was tried, and what it gave
 DRAWS = ("fedlib/plots", "fedlib/measures", "fedlib/study", "repro")
 
 
@@ -43,34 +42,22 @@ def numbers() -> str:
     """The versions, and the short runs of this code where they give other numbers than
     those that are noted.
     """
-    now, checked = identity.state(), identity.CHECKED.read_text().strip()
     moved = ""
-    if now != checked:
-        seen, _, moved = (
-            SEEN.read_text().partition("\n") if SEEN.exists() else ("",) * 3
-        )
-        if seen != now:
-            from goldens.numbers import noted
+    if identity.state() != identity.CHECKED.read_text().strip():
+        from goldens.numbers import noted
 
-            print("the code that makes numbers was edited: half a minute of short runs")
-            moved = "".join(
-                f"{f}\n" for u in noted.chosen(()) for f in noted.findings(u, True)
-            )
-            SEEN.parent.mkdir(exist_ok=True)
-            SEEN.write_text(f"{now}\n{moved}")
+        print("the code that makes numbers was edited: half a minute of short runs")
+        found = (f for u in noted.chosen(()) for f in noted.findings(u, True))
+        moved = "".join(f"{f}\n" for f in found)
     fixed = digest([identity.VERSIONS, *Path("evidence").glob("*.pt")])
     return f"versions and weights {fixed}\n{moved}"
 
 
 def of(paper: str, knobs: dict) -> str:
     """What the drawings of a paper read."""
-    files = [
-        f
-        for f in Path("papers", paper).rglob("*")
-        if f.suffix in (".py", ".yaml", ".csv")
-    ]
-    stored = [f for f in Path("evidence").glob(f"{paper}-*/*")]
-    stored += Path("evidence/kept").glob(f"{paper}-*")
+    every, stored = Path("papers", paper).rglob("*"), Path("evidence")
+    files = [f for f in every if f.suffix in (".py", ".yaml", ".csv")]
+    stored = [*stored.glob(f"{paper}-*/*"), *stored.glob(f"kept/{paper}-*")]
     return f"knobs {knobs}\nfiles {digest(files)}\nruns {digest(stored)}\n"
 
 

@@ -19,24 +19,18 @@ repro.judge.
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 
 import pandas as pd
 
 from fedlib.cli.program import program
 from fedlib.measures.statistics import interval
-from fedlib.study.results import shown, write
+from fedlib.study.results import write
 from repro import artefacts, papers
-from repro.derive import lead as lead
-from repro.derive import lowest as lowest
-from repro.derive import peak as peak
-from repro.derive import renamed as renamed
-from repro.derive import versus as versus
+from repro.derive import lead, lowest, peak, renamed, versus  # noqa: F401
 from repro.judge import by_seed, judge
 from repro.metrics import METRICS
-from repro.names import TIERS, ResultError, hint, key, pieces
-from repro.names import slug as slug
+from repro.names import TIERS, ResultError, hint, key, pieces, slug  # noqa: F401
 
 KINDS = ("real", "synthetic", "stand-in")
 # run: a whole run
@@ -61,22 +55,16 @@ GAPS = {"minutes", "lo", "hi"}  # numbers that may be missing
 
 
 # ---------------------------------------------------------------- reading, checking
-def read_reported(where=None):
+def read_reported():
     """reported.csv of every paper that is here, one below the other, all columns as
     text (the printed digits matter) -> frame indexed 0..
-
-    where: a folder of papers in place of the repository's papers/.
     """
-    where = Path(where or papers.folder())
-    tables = [reported_by(paper, where) for paper in papers.found(where)]
-    if not tables:
-        raise ResultError(f"{where} has no paper: restore one of its folders with git")
-    return pd.concat(tables, ignore_index=True)
+    return pd.concat(map(reported_by, papers.found()), ignore_index=True)
 
 
-def reported_by(paper, where=None):
-    """reported.csv of one paper, checked -> frame; where: as for read_reported."""
-    path = Path(where or papers.folder()) / paper / "reported.csv"
+def reported_by(paper):
+    """reported.csv of one paper, checked -> frame."""
+    path = papers.folder() / paper / "reported.csv"
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
     if list(table) != REPORTED:
         raise ResultError(f"{path}: the columns must be {', '.join(REPORTED)}")
@@ -105,8 +93,7 @@ def check(table, kind, reported, where="table"):
         raise ResultError(f"{where}: {why}; a {kind} part has {', '.join(columns)}")
     table = table.reset_index(drop=True).reindex(columns=columns, fill_value="")
     for c in table:
-        value = table[c].astype(object)
-        table[c] = value.where(value.notna(), "").map(str).str.strip()
+        table[c] = ["" if pd.isna(v) else str(v).strip() for v in table[c]]
     for c in NUMBERS & {*columns}:
         text = table[c]
         number = pd.to_numeric(text.where(text != "", "nan"), errors="coerce")
@@ -175,14 +162,10 @@ def parts(root, kind):
     return table.drop(columns="part")
 
 
-def save(table, kind, name, root="results", reported=None):
-    """Check a part, "ours" or "seeds", and write it to results/<kind>/<name>.parquet;
-    numbers have the six digits of a printed table. reported: as for `cells`.
+def save(table, kind, name, root="results"):
+    """Write a checked part, ours or seeds, to results/<kind>/<name>.parquet; numbers
+    have the six digits of a printed table.
     """
-    if not re.fullmatch(r"[a-z0-9_-]+", name):
-        raise ResultError(f"save(name={name!r}): small letters, digits, - and _ alone")
-    if reported is None:
-        table = check(pd.DataFrame(table), kind, read_reported(), f"{kind} part {name}")
     table = table.sort_values([*PARTS[kind][1], "tier"], kind="stable")
     for c in table.select_dtypes("float"):
         table[c] = [v if v == round(v, 0) else float(f"{v:.6g}") for v in table[c]]
@@ -210,11 +193,12 @@ def cells(
     settings=None,
     rule="best_val",
     also=(),
-    reported=None,
+    *,
+    reported,
     **provenance,
 ):
     """The rows of ours for one artefact: means and 95% t intervals over
-    seeds -> frame with OURS columns.
+    seeds that are checked -> frame with OURS columns.
 
     Takes every (data set, metric) that the paper prints there, for the printed methods
     and the controls, from the seeds of that rule (or "run"). metrics, methods: take
@@ -224,13 +208,10 @@ def cells(
     {parts: the paper's name} the name takes the place of the parts and comes first,
     as in {"personalised model;C=10": "personalised model"}. also: further selection
     rules, put beside the paper's as setting "rule=..."; rule None gives these alone.
-    reported: reported.csv, for seeds that are checked already. provenance: columns of
-    PROVENANCE that the seeds do not carry.
+    reported: see `read_reported`. provenance: columns of PROVENANCE that the seeds do
+    not carry.
     Raises ResultError when the seeds mix studies, or have nothing to give.
     """
-    if reported is None:
-        reported = read_reported()
-        seeds = check(pd.DataFrame(seeds), "seeds", reported, "seeds")
     seeds = seeds[seeds.paper == paper]
     if seeds.study.nunique() > 1:
         mixed = ", ".join(sorted(set(seeds.study)))
@@ -336,7 +317,7 @@ def publish(name, seeds, artefacts, root=None):
         seeds = pd.concat(seeds, ignore_index=True)
     root, reported = root or plots.drawn("results"), read_reported()
     seeds = check(pd.DataFrame(seeds), "seeds", reported, f"seeds part {name}")
-    save(seeds, "seeds", name, root, reported)
+    save(seeds, "seeds", name, root)
     rows = []
     for artefact, wanted in artefacts.items():
         for given in wanted if isinstance(wanted, list) else [wanted]:
@@ -370,7 +351,6 @@ def join(reported, ours, seeds):
     of = zip(table.paper, table.dataset, table.model)
     table["model"] = [only.get((p, d), "") if pd.isna(m) else m for p, d, m in of]
     table = judge(table, values)
-    table["n_seeds"] = [shown(n if math.isnan(n) else int(n)) for n in table.n_seeds]
     words = ["rule", "data", "tier", "device", "commit"]
     return table[LEDGER].fillna(dict.fromkeys(words, ""))
 

@@ -38,7 +38,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import yaml
+from fedlib.study import studies
 
 HERE = Path(__file__).resolve().parents[1]
 FIELDS = "order title controls datasets reference views axes switches rule main gate"
@@ -73,10 +73,7 @@ def found(where: Path | str | None = None) -> list[str]:
 @functools.cache
 def _found(where: Path) -> list[str]:
     names = [f.parent.name for f in where.glob("*/paper.yaml")]
-    orders = {name: about(name, where)["order"] for name in names}
-    if len(set(orders.values())) < len(names):
-        raise PaperError(f"{where}: two papers have the same order: {orders}")
-    return sorted(names, key=orders.__getitem__)
+    return sorted(names, key=lambda name: about(name, where)["order"])
 
 
 def about(paper: str, where: Path | str | None = None) -> dict:
@@ -87,15 +84,13 @@ def about(paper: str, where: Path | str | None = None) -> dict:
     return _read(path)
 
 
-@functools.cache
-def parsed(text: str):
-    """What a text in YAML holds, for all who ask: change nothing in it."""
-    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+# what a text in YAML holds, for all who ask: change nothing in it
+parsed = functools.cache(studies.parsed)
 
 
 @functools.cache
 def _read(path: Path) -> dict:
-    said = parsed(path.read_text(encoding="utf-8"))
+    said = parsed(path.read_text("utf-8"))
     if odd := set(said) - set(FIELDS):
         raise PaperError(f"{path}: unknown field {min(odd)!r}; {', '.join(FIELDS)}")
     if lost := set(NEEDED) - set(said):

@@ -15,30 +15,23 @@ from __future__ import annotations
 import json
 import math
 import random
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 
-from ..core.errors import Diverged, refuse_if
+from ..core.errors import refuse_if
 from ..core.files import whole
 from ..core.record import Record
 from ..data import get
 from ..data.tasks import known
 from ..measures import selection
 from . import identity, once, store, studies
-from .compute import (
-    compute_all,
-    forecast,
-    map_cells,
-    place_of,
-    trained,
-    unfinished,
-)
+from .compute import compute_all, forecast, unfinished
 
-STORE = Path("evidence")
+STORE, RUNS = Path("evidence"), Path("runs")
 VERDICTS = ("same", "rounding", "DIFFERS")
 TOLERANCE = 0.6  # points of a mean accuracy that rounding may move
 AUDITS = {"cpu": Path("results/audit.csv"), "cuda": Path("results/audit-gpu.csv")}
@@ -55,59 +48,49 @@ def chosen(names=(), path="params.yaml"):
     return [x for k, x in there.items() if not names or {x[0], k} & {*names}]
 
 
-def folder_of(study):
-    """Where the runs of (paper, study) are stored."""
-    return STORE / "-".join(study)
-
-
 # ---------------------------------------------------------------- compute
-def compute(
-    names=(), runs="runs", workers=None, tier=None, device="auto", dry_run=False
-):
+def compute(names=(), workers=None, tier=None, device="auto", dry_run=False):
     """Compute every run of the studies that runs/ lacks, at a tier (None: that of
     params.yaml); what is done stays. device: see `compute_all`. dry_run: say only what
-    there is to do, how long it takes, and which data sets are missing.
+    there is to do, and which data sets are missing.
     """
     identity.warn_if_edited()
     for study in chosen(names):
-        todo = unfinished(studies.cells(*study, tier=tier)[0], runs)
-        words = [forecast(todo, folder_of(study))] if todo else ["all is there"]
-        if device == "auto" and (there := sum(place_of(c) == "cuda" for c in todo)):
-            words.append(f"{there:,} of them on the GPU")
+        todo = unfinished(studies.cells(*study, tier=tier)[0], RUNS)
+        words = [forecast(todo)] if todo else ["all is there"]
         needed = {json.loads(c.task)["data"]["name"] for c in todo}
         for name in sorted(needed & get.CATALOGUE.keys()):
             if get.status(name).startswith("missing"):
-                size = get.entry(name).size
-                words.append(f"first: python -m fedlib data get {name} ({size})")
+                words.append(f"first: python -m fedlib data get {name}")
         print(f"{'/'.join(study)}: {'; '.join(words)}", flush=True)
         if not dry_run:
-            compute_all(todo, runs, workers, device)
+            compute_all(todo, RUNS, workers, device)
 
 
 # ---------------------------------------------------------------- pack
-def pack(names=(), runs="runs", anew=False):
+def pack(names=(), anew=False):
     """Pack studies whose runs are all finished, and with all studies what notebooks
     have measured. anew: what runs/ has goes before what is packed. Raises ValueError.
     """
     identity.warn_if_edited()
     for study in chosen(names):
-        items, folder = packable(*study, runs, anew), folder_of(study)
-        size = store.pack(items, folder) / 1e3
-        print(f"{folder}: {len(items)} runs, {size:,.0f} kB", flush=True)
+        items, folder = packable(*study, anew), STORE / "-".join(study)
+        store.pack(items, folder)
+        print(f"{folder}: {len(items)} runs", flush=True)
     for path in () if names else once.pack(studies.load()["tier"]):
         print(path)
 
 
-def packable(paper, study, runs, anew):
+def packable(paper, study, anew):
     """[(id, columns, Record)] of a study, each run once: of seed 0 all, of others the
     evaluations that rules pick, all on data sets in its `curves`; logs in its `logs`;
     groups of all clients together. ValueError where a run is missing, or no commit's.
     """
     pooled = lambda part: {k: a.sum(1, a.dtype, keepdims=True) for k, a in part.items()}
     todo, spec, _ = studies.cells(paper, study)
-    found = store.read(folder_of((paper, study)))
+    found = store.read(STORE / f"{paper}-{study}")
     for c in todo:
-        at = Path(runs, c.id)
+        at = RUNS / c.id
         if (at / "record").exists() and (anew or c.id not in found):
             found[c.id] = Record.load(at)
     lacking = missing(todo, found)
@@ -117,7 +100,7 @@ def packable(paper, study, runs, anew):
         r, meta = found[c.id], found[c.id].meta
         short = "diverged" not in meta and r.rounds[-1] != meta["rounds"]
         why = f"has not ended, or is of sources in no commit ({meta['commit']}); commit"
-        remedy = f"{why} them, delete runs/{c.id} and compute it again"
+        remedy = f"{why} them, delete {RUNS / c.id} and compute it again"
         refuse_if(short or identity.uncommitted(meta["commit"]), f"{c} {remedy}")
         if c.seed:
             logs = {k: v for k, v in r.logs.items() if k in spec.get("logs", ())}
@@ -144,7 +127,7 @@ def check():
     """
     n, wrong, idle = 0, [], {f for f in STORE.glob("*") if f.is_dir()} - {once.STORE}
     for study in chosen():
-        cells, folder = studies.cells(*study)[0], folder_of(study)
+        cells, folder = studies.cells(*study)[0], STORE / "-".join(study)
         idle.discard(folder)
         try:
             stored = store.read(folder)
@@ -157,8 +140,7 @@ def check():
         if faults := "; ".join(filter(None, (missing(cells, stored), more))):
             wrong.append(f"{folder}: {faults}: compute and pack")
     wrong += [f"{f}: belongs to no study; delete it" for f in sorted(idle)]
-    size = sum(f.stat().st_size for f in STORE.glob("*/*"))
-    print(f"{STORE}: {n:,} runs, {size / 1e6:.1f} MB" + ("" if wrong else "; complete"))
+    print(f"{STORE}: {n:,} runs" + ("" if wrong else "; complete"))
     return wrong
 
 
@@ -172,35 +154,24 @@ def verify(sample, seed=0, names=(), device="cpu", workers=1, write=False):
     """
     have = []
     for study in chosen(names):
-        ids = {row["id"] for row in store.listed(folder_of(study), ("id",))}
+        ids = {row["id"] for row in store.listed(STORE / "-".join(study), ("id",))}
         have += [(study, c) for c in studies.cells(*study)[0] if c.id in ids]
     drawn = random.Random(seed).sample(have, min(sample, len(have)))
-    new = map_cells(lambda item: again(item[1], device), drawn, workers)
-    on = torch.cuda.get_device_name() if device == "cuda" else device
-    rows = []
-    for ((paper, name), c), r in zip(drawn, new):
-        row = {"study": f"{paper}/{name}", "data set": c.dataset, "method": c.method}
-        row |= {"setting": c.setting, "seed": c.seed, "on": on}
-        rows.append(row | compare(store.find({c.id}, paper, name, STORE)[c.id], r))
+    with tempfile.TemporaryDirectory() as runs:
+        folders = compute_all([c for _, c in drawn], runs, workers, device)
+        again, rows = map(Record.load, folders), []
+        for (study, c), r in zip(drawn, again):
+            row = {"study": "/".join(study), "data set": c.dataset, "method": c.method}
+            row |= {"setting": c.setting, "seed": c.seed, "on": r.meta["device"]}
+            rows.append(row | compare(store.find({c.id}, *study, STORE)[c.id], r))
     found = pd.DataFrame(rows)
     if write:
         text = found.to_csv(index=False, float_format="%.3g").encode()
         whole(AUDITS[device], lambda f: f.write(text))
     print(found.to_string(index=False))
-    why = "the code has changed without a new version (python -m goldens.numbers check"
-    why += " says where), or this machine computes otherwise"
+    why = "the code has changed without a new version, or this machine differs"
     refuse_if(found.verdict.eq("DIFFERS").any(), f"runs do not come out again: {why}")
     return found
-
-
-def again(cell, device="cpu"):
-    """The record of a cell, computed anew."""
-    print(cell, flush=True)
-    try:
-        r = trained(cell, device)[2]
-    except Diverged as e:
-        r = e.record
-    return replace(r, state=None)
 
 
 def compare(old, new):

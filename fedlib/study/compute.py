@@ -10,14 +10,12 @@ from __future__ import annotations
 
 import functools
 import json
-import math
+import operator
 import os
 import sys
-import time
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import torch
 from joblib import Parallel, delayed
 from tqdm import tqdm
@@ -25,7 +23,7 @@ from tqdm import tqdm
 from ..core import clients, engine, errors
 from ..data import tasks
 from ..methods import make
-from . import lock, store
+from . import lock
 
 SMALL = ("Linear", "MLP", "Adapter", "Prompts")  # faster on the cores than on a GPU
 
@@ -52,21 +50,18 @@ def trained(cell, device=None, folder=None):
         how["cohort"] = clients.size(task.C, how.pop("online"))
     if "stragglers" in how:
         how["cohort"] = clients.stragglers(task.C, **how.pop("stragglers"))
-    where = {"folder": folder, "device": device, "progress": False}
-    where["keep_state"] = False  # a study keeps numbers, no models
-    run = engine.run(method, task, how.pop("rounds"), seed=cell.seed, **where, **how)
-    return method, task, run
+    # a study keeps numbers, no models
+    how |= {"folder": folder, "device": device, "keep_state": False, "progress": False}
+    return method, task, engine.run(method, task, seed=cell.seed, **how)
 
 
-def compute_cell(cell, wait=True, runs="runs", device=None, until=math.inf):
+def compute_cell(cell, wait=True, runs="runs", device=None):
     """The folder of a cell's run, which is computed unless it is done; None where
-    another process is at it, and wait=False, and where it is later than `until`. A
-    diverged run leaves its record, too.
+    another process is at it, and wait=False. A diverged run leaves its record, too.
     """
     folder = Path(runs, cell.id)
-    done = folder / "record"
-    if done.exists() or time.time() >= until:
-        return folder if done.exists() else None
+    if (done := folder / "record").exists():
+        return folder
     with lock.alone(folder, wait) as mine:
         if mine and not done.exists():  # nobody has finished it meanwhile
             try:
@@ -77,26 +72,22 @@ def compute_cell(cell, wait=True, runs="runs", device=None, until=math.inf):
 
 
 # ---------------------------------------------------------------- many cells
-def map_cells(f, cells, workers=None):
-    """[f(cell)], in order, computed where `compute_all` would. Raises RunError."""
-    return [x for (x,) in every(lambda cell, wait: [f(cell)], [*cells], workers)]
-
-
-def compute_all(cells, runs="runs", workers=None, device="auto", until=math.inf):
+def compute_all(cells, runs="runs", workers=None, device="auto"):
     """Every cell's folder, in order; a cell that fails stops no other: RunError at the
     end.
 
     workers: processes on this machine (None: one per core that we may use). device:
     "cpu", "cuda", or "auto", convolutions on a GPU where there is one, one at a time,
-    and beside it all others on the cores. until: seconds since the epoch; no run begins
-    later, so that some may be missing.
+    and beside it all others on the cores.
     """
     at, places = Path(runs).absolute(), {}
+    large = "cuda" if torch.cuda.is_available() else "cpu"
     for c in unfinished(cells, at):
-        places.setdefault(place_of(c) if device == "auto" else device, []).append(c)
+        best = "cpu" if json.loads(c.task)["network"]["name"] in SMALL else large
+        places.setdefault(best if device == "auto" else device, []).append(c)
 
     def on(where):
-        f = functools.partial(compute_cell, runs=at, device=where, until=until)
+        f = functools.partial(compute_cell, runs=at, device=where)
         every(f, places[where], 1 if where == "cuda" else workers, where, None)
 
     with ThreadPoolExecutor() as side:
@@ -104,28 +95,10 @@ def compute_all(cells, runs="runs", workers=None, device="auto", until=math.inf)
     return [Path(runs, c.id) for c in cells]
 
 
-def place_of(cell):
-    """The device of a cell under "auto"."""
-    small = json.loads(cell.task)["network"]["name"] in SMALL
-    return "cuda" if torch.cuda.is_available() and not small else "cpu"
-
-
-def forecast(cells, stored):
-    """What computing cells asks for, in words; stored: the study's folder in evidence/,
-    whose runs of the same task and method say how long, on a core like theirs.
-    """
-    rates, columns = {}, ("task", "method", "seconds", "rounds")
-    for run in store.listed(stored, columns):
-        rate = run["seconds"] / run["rounds"][-1]
-        rates.setdefault((run["task"], run["method"]), []).append(rate)
-    rounds = [json.loads(c.engine)["rounds"] for c in cells]
-    timed = [(n, rates.get((c.task, c.method))) for n, c in zip(rounds, cells)]
-    minutes = sum(n * np.mean(rate) for n, rate in timed if rate) / 60
-    words = f"{len(cells):,} runs, {sum(rounds):,} rounds to compute"
-    if any(rate for _, rate in timed):
-        words += f", about {max(1, round(minutes))} min of one core"
-    unknown = sum(rate is None for _, rate in timed)
-    return words + f"; {unknown:,} of them were never timed" * (unknown > 0)
+def forecast(cells):
+    """What computing cells asks for, in words."""
+    rounds = sum(json.loads(c.engine)["rounds"] for c in cells)
+    return f"{len(cells):,} runs, {rounds:,} rounds to compute"
 
 
 def unfinished(cells, runs):
@@ -136,17 +109,12 @@ def unfinished(cells, runs):
     return [c for i, c in by_id.items() if not Path(runs, i, "record").exists()]
 
 
-def every(f, cells, workers, *how):
-    """[f(cell, wait)], None: not computed; RunError at the end, where one fails."""
-    found, failed = [None] * len(cells), {}
-    for i, found[i], why in run_jobs(f, cells, workers, *how):
-        if why:
-            print(f"{cells[i]}: {why}", file=sys.stderr)
-            failed[i] = why
-    if failed:
-        more = f"; {len(failed) - 1} more failed" if len(failed) > 1 else ""
-        raise RunError(f"{cells[min(failed)]}: {failed[min(failed)]}{more}")
-    return found
+def every(f, cells, workers=None, *how):
+    """[f(cell, wait)], in order, see `run_jobs`; RunError at the end, if any failed."""
+    done = sorted(run_jobs(f, cells, workers, *how), key=operator.itemgetter(0))
+    if failed := [f"{cells[i]}: {why}" for i, _, why in done if why]:
+        raise RunError("\n".join(failed))
+    return [value for _, value, _ in done]
 
 
 # ---------------------------------------------------------------- many jobs
@@ -182,9 +150,4 @@ def tried(i, f, job, wait):
     try:
         return i, f(job, wait), None
     except Exception as e:  # not every exception can be sent to another process
-        return i, None, reason(e)
-
-
-def reason(error):
-    """An exception in one line; one that is in words already as it is."""
-    return error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        return i, None, f"{type(e).__name__}: {e}"

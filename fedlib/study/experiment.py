@@ -42,12 +42,10 @@ def study(
         todo = [replace(c, mine=files.source()) for c in todo]
     else:
         identity.warn_if_edited()
-    stored = Path(path).parent / "evidence"
-    done = store.find({c.id for c in todo}, paper, name, stored)
+    done = store.find({c.id for c in todo}, paper, name, Path(path).parent / "evidence")
     missing = [c for c in todo if c.id not in done]
     if new := unfinished(missing, runs):
-        said = forecast(new, stored / f"{paper}-{name}")
-        print(f"{paper}/{name}: {said}", file=sys.stderr, flush=True)
+        print(f"{paper}/{name}: {forecast(new)}", file=sys.stderr, flush=True)
     folders = compute_all(missing, runs, workers)
     computed = {c.id: Record.load(f) for c, f in zip(missing, folders)}
     if not mine:

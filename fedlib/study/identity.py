@@ -47,12 +47,8 @@ TASK |= {"parts": [0.8, 0.1, 0.1]}  # where nothing is said
 def run_id(cell):
     """The name of a run, 16 hex digits. cell: a fedlib.study.studies.Cell."""
     what, used, paths = parts_of(cell)
-    more = {
-        "versions": raised(used),
-        "files": sorted(map(content, paths)),
-        "sources": user_defined(used),
-        "mine": cell.mine,
-    }
+    more = {"versions": raised(used), "files": sorted(map(content, paths))}
+    more |= {"sources": user_defined(used), "mine": cell.mine}
     return digest(what | {"seed": cell.seed} | {k: v for k, v in more.items() if v})
 
 
@@ -107,11 +103,13 @@ def methods(hyper):
 
 
 def plain(v):
-    """A value as the name sees it: 1 and 1.0 are one number, a tuple is a list, a
-    method or a piece its name and its fields.
+    """A value as the name sees it: 1 and 1.0 are one number, a tuple is a list, a cell
+    its id, a method or a piece its name and its fields.
 
     A field that came later is left out at its hp(..., absent=VALUE).
     """
+    if isinstance(getattr(type(v), "id", None), property):
+        return v.id
     if dataclasses.is_dataclass(v):
         # what a wrapper inherits, the one inside is given
         skip = ("task", *(BASE if isinstance(v, Wrap) else ()))
@@ -122,9 +120,11 @@ def plain(v):
         name = names.get(type(v), type(v).__name__)
         return {"name": name} | {k: plain(x) for k, x, m in values if not old(x, m)}
     if isinstance(v, dict):
-        return {k: plain(x) for k, x in v.items()}
+        return {str(k): plain(x) for k, x in v.items()}
     if isinstance(v, (list, tuple)):
         return [plain(x) for x in v]
+    if hasattr(v, "tolist"):
+        return v.tolist()
     return float(v) if isinstance(v, int) and not isinstance(v, bool) else v
 
 

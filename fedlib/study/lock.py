@@ -1,11 +1,10 @@
 """A run is computed once: a lock beside its folder, for processes of one machine or of
 many that share a file system.
 
-The lock is a file, runs/0123456789abcdef.lock, that is touched every HEARTBEAT seconds
-(filelock.SoftFileLease: where a cluster shares its files, locks of the operating system
-are not to be relied on). Left by a process that died, it is taken over: at once on one
-host, else after LEASE seconds. A holder that only slept so long goes on beside its
-successor: both compute the same numbers, and files appear whole or not at all.
+It is a file, runs/0123456789abcdef.lock (filelock.SoftFileLease: where a cluster shares
+files, locks of the operating system are not to be relied on). Left by a process that
+died it is taken over: at once on one host, else after LEASE seconds. A holder that only
+slept goes on beside its successor: both compute the same numbers.
 """
 
 from contextlib import contextmanager, suppress

@@ -18,7 +18,6 @@ from ..core import files
 from ..core.errors import refuse_if
 from . import identity
 from .store import reading
-from .studies import Cell
 
 STORE, RUNS = Path("evidence/kept"), Path("runs/kept")
 END = ".json.gz"
@@ -41,25 +40,9 @@ def key_of(name, tier, f, args, more):
     package, _, module = f.__module__.partition(".")
     ours = package in ("fedlib", "repro", "papers")  # whichever folder it lies in
     unit = f"measure fedlib.{module.rpartition('.')[2]}.{f.__qualname__}"
-    what = {
-        "name": name,
-        "tier": tier,
-        "measure": unit if ours else identity.own(f),
-        "given": given([args, more]),
-        "versions": identity.raised([unit]),
-    }
+    what = {"name": name, "tier": tier, "measure": unit if ours else identity.own(f)}
+    what |= {"given": identity.plain([args, more]), "versions": identity.raised([unit])}
     return identity.digest(what)
-
-
-def given(v):
-    """An argument as the name sees it: a run is its name."""
-    if isinstance(v, Cell):
-        return v.id
-    if isinstance(v, dict):
-        return {str(k): given(x) for k, x in v.items()}
-    if isinstance(v, (list, tuple)):
-        return [given(x) for x in v]
-    return v.tolist() if hasattr(v, "tolist") else identity.plain(v)
 
 
 def pack(tier):
@@ -72,9 +55,8 @@ def pack(tier):
             newest[STORE / (path.name.rpartition("-")[0] + END)] = path, about
     for to, (path, about) in newest.items():
         if not to.exists() or read(to)[1]["key"] != about["key"]:
-            made = f"{path} is of sources in no commit, {about['commit']}"
-            bad = identity.uncommitted(about["commit"])
-            refuse_if(bad, f"{made}; commit, and measure again")
+            made = f"{path} is of sources in no commit: commit, and measure again"
+            refuse_if(identity.uncommitted(about["commit"]), made)
             to.parent.mkdir(parents=True, exist_ok=True)
             files.whole(to, lambda f, path=path: f.write(path.read_bytes()))
             changed.append(to)

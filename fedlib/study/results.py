@@ -325,18 +325,11 @@ def logs(run: Study, *names: str) -> pd.DataFrame:
 
 
 # ---------------------------------------------------------------- csv
-def shown(value):
-    """A value in a cell: six significant digits, nothing for what is missing."""
-    if isinstance(value, float):
-        if math.isnan(value):
-            return ""
-        return f"{value + 0.0:.0f}" if value == round(value, 0) else f"{value:.6g}"
-    return "" if value is None else str(value)
-
-
 def write(table, path):
     """csv with six significant digits: the same table gives the same bytes."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    table.map(shown).to_csv(path, index=False, lineterminator="\n")
+    digits = lambda v: f"{v + 0.0:.0f}" if v == round(v, 0) else f"{v:.6g}"
+    text = lambda v: digits(v) if isinstance(v, float) and not math.isnan(v) else v
+    table.map(text).to_csv(path, index=False, lineterminator="\n")
     return path

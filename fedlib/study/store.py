@@ -31,19 +31,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..core.errors import refuse_if
-from ..core.record import Record, parts_of
+from ..core.record import GUEST, SPLIT, Record, parts_of
 from . import lock
 
-SPEC = (  # columns that say what was run
-    *("paper", "study", "dataset", "label", "method", "setting", "seed", "data"),
-    *("task", "kwargs", "engine", "versions"),
-)
+# what was run, as columns
+SPEC = "paper study dataset label method setting seed data task kwargs engine"
+SPEC = (*SPEC.split(), "versions")
 # of a run's meta, as columns; its rest repeats
 OWN = ("seconds", "device", "torch", "commit", "source")
 ORDER = ("dataset", "method", "setting", "seed")  # of runs in a folder
-# (moment, split) -> key of meta["n"], where it is not the split's name
-ROWS = {("guest", "test"): "guest", ("guest", "val"): "guest_val"}
-ROWS |= {("guest", "all"): "guest_train"}
 
 
 class Part(NamedTuple):
@@ -55,13 +51,11 @@ class Part(NamedTuple):
     value: str  # column of the numbers
 
 
-VIEW = ("moment", "view", "split")
+VIEW, GROUPS = ("moment", "view", "split"), ("group", "outcome", "prediction")
 PARTS = {
     "hits": Part("view", VIEW, ("client",), "hits"),
     "logs": Part("log", ("name",), ("slot",), "value"),
-    "groups": Part(
-        "cells", VIEW, ("client", "group", "outcome", "prediction"), "count"
-    ),
+    "groups": Part("cells", VIEW, ("client", *GROUPS), "count"),
     "alike": Part("alike", VIEW[:2], ("client", "kind"), "value"),
 }
 # of the columns but those with floats and words; the others are bytes
@@ -84,8 +78,9 @@ def reading(path):
 def rows_of(meta, key):
     """Rows [C] behind the accuracies of a key: of guests, or of the clients."""
     moment, _, split = key
-    usual = "train" if split == "all" else split
-    return np.array(meta["n"][ROWS.get((moment, split), usual)])
+    return np.array(
+        meta["n"][(GUEST if moment == "guest" else SPLIT).get(split, split)]
+    )
 
 
 def accuracy_of(hits, n, dtype=np.float32):
@@ -186,40 +181,30 @@ def fill(part, t, kinds):
         row["arrays"][f"{part.kind}|{name}"] = a.reshape(shape).astype(dtype)
 
 
-# ---------------------------------------------------------------- a folder
+# ---------------------------------------------------------------- folders
 def pack(items, folder):
     """Write a study's runs, [(id, {columns of SPEC}, Record)], into a new folder, which
-    takes the place of the old one -> its bytes, which depend on the runs alone.
-    ValueError for accuracies that would not come back.
+    takes the place of the old one; its bytes depend on the runs alone. ValueError for
+    accuracies that would not come back.
     """
-    folder = Path(folder)
-    new = folder.with_name(f".{folder.name}.new")
+    folder, new = Path(folder), Path(folder).with_name(f".{Path(folder).name}.new")
     items = sorted(items, key=lambda x: (*(x[1][k] for k in ORDER), x[0]))
-    with lock.alone(folder):
-        try:
-            shutil.rmtree(new, ignore_errors=True)
-            write(items, new)
-            shutil.rmtree(folder, ignore_errors=True)
-            os.rename(new, folder)
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
-    return sum(f.stat().st_size for f in folder.iterdir())
-
-
-def write(items, folder):
-    """Write the Parquet files into a new folder."""
-    folder.mkdir(parents=True)
     how = {"compression": "zstd", "compression_level": 19, "row_group_size": 250_000}
-    for file, t in tables(items).items():
-        value = PARTS[file].value if file in PARTS else None
-        kind = "BYTE_STREAM_SPLIT" if value == "value" else "PLAIN"
-        how["use_dictionary"] = not value or [c for c in t.column_names if c != value]
-        how["column_encoding"] = {value: kind} if value else None
-        t = t.replace_schema_metadata({"fedlib": "1"})
-        pq.write_table(t, folder / f"{file}.parquet", **how)
+    made = tables(items)
+    with lock.alone(folder):
+        shutil.rmtree(new, ignore_errors=True)  # of a process that was killed
+        new.mkdir(parents=True)
+        for file, t in made.items():
+            value = PARTS[file].value if file in PARTS else None
+            kind = "BYTE_STREAM_SPLIT" if value == "value" else "PLAIN"
+            how["use_dictionary"] = not value or sorted({*t.column_names} - {value})
+            how["column_encoding"] = {value: kind} if value else None
+            t = t.replace_schema_metadata({"fedlib": "1"})
+            pq.write_table(t, new / f"{file}.parquet", **how)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.rename(new, folder)
 
 
-# ---------------------------------------------------------------- all folders
 def listed(folder, columns=("id", *SPEC, *OWN)):
     """[{column: value}] of the runs of a stored study, which may be empty."""
     path = Path(folder, "runs.parquet")
@@ -240,6 +225,4 @@ def find(ids, paper, study, root="evidence"):
     return out
 
 
-@functools.lru_cache(maxsize=4)
-def _read(folder, _changed):
-    return read(folder)
+_read = functools.lru_cache(maxsize=4)(lambda folder, _changed: read(folder))

@@ -195,15 +195,19 @@ def load(path="params.yaml"):
     return tree
 
 
+def mapped(v, f, name=""):
+    """A tree with f(entry, its key) in place of every entry, from the top down."""
+    v = f(v, name)
+    if isinstance(v, dict):
+        return {k: mapped(x, f, k) for k, x in v.items()}
+    return [mapped(x, f, name) for x in v] if isinstance(v, list) else v
+
+
 def given(value, knobs):
     """A value with the knob in place of every "$name"."""
-    if isinstance(value, dict):
-        return {k: given(v, knobs) for k, v in value.items()}
-    if isinstance(value, list):
-        return [given(v, knobs) for v in value]
-    if not (isinstance(value, str) and value.startswith("$")):
-        return value
-    return known({f"${k}": v for k, v in knobs.items()}, "knob", value)
+    table = {f"${k}": v for k, v in knobs.items()}
+    named = lambda v: isinstance(v, str) and v.startswith("$")
+    return mapped(value, lambda v, _: known(table, "knob", v) if named(v) else v)
 
 
 # ---------------------------------------------------------------- what is inherited
@@ -242,11 +246,8 @@ def tiered(entry, tier):
 
 def plain(value, tier, name):
     """A value with all values by tier inside it chosen."""
-    if by_tier(value):
-        return plain(known(value, f"tier of {name}:", tier), tier, name)
-    if isinstance(value, dict):
-        return {k: plain(v, tier, k) for k, v in value.items()}
-    return [plain(v, tier, name) for v in value] if isinstance(value, list) else value
+    of = lambda v, k: of(known(v, f"tier of {k}:", tier), k) if by_tier(v) else v
+    return mapped(value, of, name)
 
 
 # ---------------------------------------------------------------- cells
@@ -383,8 +384,16 @@ def points(spec):
     Entries of one name form one axis and advance together.
     """
     axes = {}
-    for axis, v in grids(spec):
-        axes.setdefault(axis, []).append((v["grid"], v.get("called")))
+    spans = lambda v: isinstance(v, dict) and "grid" in v
+
+    def collect(v, name):
+        if spans(v):
+            with located(name):
+                check(Grid, v)
+            axes.setdefault(v.get("as", name), []).append((v["grid"], v.get("called")))
+        return v
+
+    mapped(spec, collect)
     called = {k: next((c for _, c in of if c), of[0][0]) for k, of in axes.items()}
     for axis, entries in axes.items():
         sizes = {len(grid) for grid, _ in entries} | {len(called[axis])}
@@ -392,26 +401,8 @@ def points(spec):
     for point in itertools.product(*(range(len(names)) for names in called.values())):
         at = dict(zip(called, point))
         words = [f"{axis}={called[axis][i]}" for axis, i in at.items()]
-        yield ";".join(words), chosen(spec, at)
-
-
-def grids(spec, name=""):
-    """(axis, entry) of each grid inside, in order."""
-    if isinstance(spec, dict) and "grid" in spec:
-        with located(name):
-            check(Grid, spec)
-        yield spec.get("as", name), spec
-    elif isinstance(spec, dict):
-        for k, v in spec.items():
-            yield from grids(v, k)
-
-
-def chosen(spec, at, name=""):
-    """What is inside, with the value at the place {axis: i} for every grid."""
-    if isinstance(spec, dict) and "grid" in spec:
-        return spec["grid"][at[spec.get("as", name)]]
-    deeper = isinstance(spec, dict)
-    return {k: chosen(v, at, k) for k, v in spec.items()} if deeper else spec
+        here = lambda v, k, at=at: v["grid"][at[v.get("as", k)]] if spans(v) else v
+        yield ";".join(words), mapped(spec, here)
 
 
 # ---------------------------------------------------------------- seeds

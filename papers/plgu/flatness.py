@@ -9,8 +9,6 @@ Letters: c clients measured, p points per axis.
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import torch
 
@@ -75,7 +73,7 @@ def places(accuracy):
 
 def measure_all(cells, workers=None, **size):
     """[measure(cell, **size)] of every cell, in order; on processes of this machine."""
-    return compute.map_cells(partial(measure, **size), cells, workers)
+    return compute.every(lambda cell, _: measure(cell, **size), cells, workers)
 
 
 def measure(cell, clients=8, rows=1000, points=21, coarse=7, draw=(0,)):

@@ -12,8 +12,6 @@ clients, p points.
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import torch
 from scipy.sparse.linalg import LinearOperator, eigsh
@@ -41,7 +39,7 @@ def measure_all(groups, workers=None, **size):
     """[measure(group, **size)] of every group, in order; on processes of this
     machine.
     """
-    return compute.map_cells(partial(measure, **size), groups, workers)
+    return compute.every(lambda group, _: measure(group, **size), groups, workers)
 
 
 def measure(cells, rows=1000, points=31, fine=21, draw=(0,)):

@@ -179,7 +179,7 @@ def test_looks_are_taken_until_nothing_is_open(repo, monkeypatch):
     claims("10,main:near")
     files = lambda: {f for f in Path(".").rglob("*.*") if f.suffix != ".lock"}
     before = files()
-    decide.decide(dry=True)
+    decide.decide(dry_run=True)
     assert files() == before
     decide.decide(hours=1e-9, workers=1)
     assert seeds()["near"] == 2 and not called  # no look without all of its seeds

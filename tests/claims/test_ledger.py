@@ -26,8 +26,13 @@ def seeds(values, metric="mean_acc", paper="fedga", **more):
     return toys_claims.table(values, metric, **MAIN | {"paper": paper} | more)
 
 
+def cells(s, *at, **more):
+    s = ledger.check(s, "seeds", REPORTED)
+    return ledger.cells(s, *at, reported=REPORTED, **more)
+
+
 def part(values, artefact="Table 5", **more):
-    return ledger.cells(seeds(values, **more), "fedga", artefact)
+    return cells(seeds(values, **more), "fedga", artefact)
 
 
 # reported, ours, lo, hi, seeds, what differs from a percentage at paper size, verdict
@@ -115,7 +120,7 @@ def test_the_printed_order_is_judged_seed_by_seed():
 
 def test_a_row_finds_its_seeds_again():
     rows = seeds({"FedGA": [1.0, 2.0, 4.0], "FedGA|q=1": [7.0, 8.0, 9.0]})
-    ours, one = ledger.cells(rows, *CELL), ledger.cells(rows[rows.seed == 1], *CELL)
+    ours, one = cells(rows, *CELL), cells(rows[rows.seed == 1], *CELL)
     more = pd.concat([rows, seeds({"FedGA": [3.0, 3, 9]}, study="other")])
     found = [dict(x) for t in (ours, one) for x in judge.by_seed(t, more).values()]
     assert found == [{0: 1, 1: 2, 2: 4}, {0: 7, 1: 8, 2: 9}, {1: 2.0}, {1: 8.0}]
@@ -127,7 +132,7 @@ def test_cells_are_means_with_t_intervals():
     x = [60.0, 62, 67]
     s = [seeds({"FedAvg": x, "Uniform": x}), seeds({"FedAvg": [5, 7]}, rule="last")]
     s = pd.concat(s).assign(minutes=1.5)
-    t = ledger.cells(s, "fedga", "Table 5", also=["last"])
+    t = cells(s, "fedga", "Table 5", also=["last"])
     t = t.set_index(["method", "setting"])
     row = t.loc["FedAvg", ""]
     ends = stats.t.interval(0.95, 2, np.mean(x), stats.sem(x))
@@ -137,13 +142,13 @@ def test_cells_are_means_with_t_intervals():
     assert row.key == "fedga-table-5-synthetic_05_05-fedavg-mean_acc"
     assert t.value["FedAvg", "rule=last"] == 6 and len(t) == 3
     inf = seeds({"FedGA": [80, INF]}, "mean_acc", rule="run")  # as of a round
-    t = ledger.cells(inf, *CELL)
+    t = cells(inf, *CELL)
     assert t.value.item() == INF and pd.isna(t.lo.item()) and t.rule.item() == "run"
     views = "personalised model;C=10", "personalised model;C=100", "global model;C=10"
     s = {f"FedRep|{how}": [k] for k, how in enumerate(views, 1)}
     s = seeds(s, "acc_mean_pct", "plgu", dataset="CIFAR10", rule="last10_mean")
     of = {"metrics": ["acc_mean_pct"], "rule": "last10_mean"}
-    take = lambda how: ledger.cells(s, "plgu", "Table 2", settings=how, **of)
+    take = lambda how: cells(s, "plgu", "Table 2", settings=how, **of)
     assert list(take(["global model"]).value) == [3]
     mine = take({"C=10;personalised model": "mine"})
     assert (list(mine.setting), list(mine.value)) == (["mine"], [1])
@@ -196,7 +201,7 @@ def test_reported_beside_ours(tmp_path):
         assert (alone.verdict, alone.model) == ("no comparison", "linear")
         assert np.allclose(mine.ours["FedAvg"], np.mean(values["FedAvg"]))
         assert len(t) == len(REPORTED) + 1 and mine.index[0] == "FedAvg"
-        assert float(mine.reported["FedGA"]) == 84 and mine.n_seeds["FedGA"] == "5"
+        assert float(mine.reported["FedGA"]) == 84 and mine.n_seeds["FedGA"] == 5
     side = ledger.beside(part(own), "fedga", "Table 5").droplevel("dataset")
     assert tuple(side.loc["FedGA", "mean_acc"][["reported", "ours"]]) == (84.0, 84.0)
 
@@ -229,7 +234,7 @@ def test_malformed_parts_are_refused(tmp_path):
         with pytest.raises(ResultError, match=word):
             ledger.check(rows, "seeds" if "study" in rows else "ours", REPORTED)
     with pytest.raises(ResultError):
-        ledger.cells(pd.concat([SEEDS, SEEDS.assign(study="b")]), *CELL)
+        cells(pd.concat([SEEDS, SEEDS.assign(study="b")]), *CELL)
     # what the papers print
     of = ["paper", "artefact", "dataset", "method", "metric", "setting"]
     made = [ledger.key(*row) for row in REPORTED[of].itertuples(index=False)]
@@ -248,8 +253,8 @@ def test_artefacts_follow_their_evidence(tmp_path):
     for slug, said in (made | {"fedas-figure-2": real | {"tier": "exact"}}).items():
         (root / f"figures/{slug}.svg").write_text("<svg/>")
         (root / f"figures/{slug}.json").write_text(json.dumps(said))
-    cells = part({m: [1, 2, 3] for m in TABLE5}, tier="paper")
-    ledger.save(cells, "ours", "fedga-x", root)
+    mine = part({m: [1, 2, 3] for m in TABLE5}, tier="paper")
+    ledger.save(mine, "ours", "fedga-x", root)
     ledger.main(results=root)
     assert len(pd.read_csv(root / "ledger.csv")) == len(REPORTED)
     a = pd.read_csv(root / "artefacts.csv", index_col=["paper", "artefact"])
@@ -260,9 +265,9 @@ def test_artefacts_follow_their_evidence(tmp_path):
     assert list(of.status[["Figure 11", "Figure 10"]]) == ["done", "not run"]
     assert of.tier["Figure 15"] == "small" and of.data["Figure 6"] == "stand-in"
     at = {"dataset": "synthetic_0_0", "rule": "run"}
-    cells = seeds({"FedAvg": [0.9]}, "us_gini_pearson", **at)
-    cells = ledger.cells(cells, "fedga", "Figure 1", ["us_gini_pearson"])
-    a = artefacts.table(REPORTED, cells, root).set_index(["paper", "artefact"])
+    rows = seeds({"FedAvg": [0.9]}, "us_gini_pearson", **at)
+    rows = cells(rows, "fedga", "Figure 1", ["us_gini_pearson"])
+    a = artefacts.table(REPORTED, rows, root).set_index(["paper", "artefact"])
     one = a.loc["fedga", "Figure 1"]
     assert (one.tier, one.status) == ("small", "reduced")  # its worst part's
     assert "pearson" not in one.reason and "pearson" in of.reason["Figure 1"]

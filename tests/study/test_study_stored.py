@@ -39,15 +39,15 @@ def everything():
 
 
 def packed(at, made, *names):
-    """The records of these names in a folder -> its bytes."""
+    """Pack the records of these names into a folder."""
     spec = dict.fromkeys(store.SPEC, "") | {"paper": "p", "dataset": "toy"}
     told = lambda r: spec | {"method": r.meta["method"], "seed": r.meta["seed"]}
-    return store.pack([(k, told(made[k]), made[k]) for k in names or made], at)
+    store.pack([(k, told(made[k]), made[k]) for k in names or made], at)
 
 
 def test_what_is_packed_comes_back_to_the_bit(tmp_path):
     made, at, again = everything(), tmp_path / "p-s", tmp_path / "again"
-    assert packed(at, made) == sum(f.stat().st_size for f in at.iterdir())
+    packed(at, made)
     back = store.read(at)
     assert back.keys() == made.keys()
     for k, r in made.items():
