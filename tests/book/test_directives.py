@@ -180,6 +180,24 @@ def test_the_pages_show_code_that_exists():
             assert shown(name, parts.split()), f"{path.name}: {name} {parts}"
 
 
+FOUND = r"\n## What was (?:found|learned)\n(.*?)\n(?:## |[`:]{3}\{(?:take|admon))"
+SAYS = {"undecided": "decided", "small": "small|little|narrow", "not run": "not run"}
+
+
+@pytest.mark.parametrize("page", ["fedga", "fedas", "plgu", "equfl", "fftgp"])
+def test_a_finding_rests_on_claims_and_says_which_are_open_or_small(page):
+    fedbook = extension("fedbook")
+    claims, _ = fedbook.read(str(ROOT / "results/claims.csv"), 0)
+    part = re.search(FOUND, (toys.BOOK / f"{page}.md").read_text("utf-8"), re.S)[1]
+    for finding in re.findall(r"^(?:\d\. )?\*\*.*", part, re.M):
+        says, _, rests = finding.partition("{rests}`")
+        assert rests or "not yet a claim" in says, finding
+        rows = fedbook.rested(rests.rstrip("`"), claims)
+        answers = " ".join(map(fedbook.answer, rows))
+        for what, words in SAYS.items():
+            assert what not in answers or re.search(words, says), (what, finding)
+
+
 def test_a_figure_says_where_it_comes_from_and_moves():
     one, steps = figure("fig-lines"), figure("fig-steps")
     assert "Synthetic(1, 1), synthetic · tier tiny · seeds 1, 2" in seen(one)

@@ -28,12 +28,7 @@ def test_papers_have_an_order_and_metrics_a_margin():
     for name, m in METRICS.items():
         assert 0 <= m.margin < math.inf and m.bounds[0] < m.bounds[1], name
         assert (m.margin == 0) == (m.kind in ("setting", "exact")), name
-    at = {
-        "mean_acc": 1,
-        "acc_lowest20_pct": 1,
-        "std_acc": 1,
-        "log_ratio": math.log(1.05),
-    }
+    at = dict(mean_acc=1, acc_lowest20_pct=1, std_acc=1, log_ratio=math.log(1.05))
     at |= dict.fromkeys(("EO", "best_gini", "accuracy"), 0.01)
     at |= dict.fromkeys(("worst10_acc", "top10_minus_bottom10", "acc_lowest5_pct"), 2)
     at |= dict.fromkeys(("seconds", "bytes_up", "gini_auc"), 4)  # a twentieth
