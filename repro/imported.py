@@ -5,5 +5,7 @@ import papermill  # noqa: F401
 import seaborn  # noqa: F401
 
 import fedlib.plots
-import fedlib.study.experiment  # noqa: F401
+import fedlib.study.experiment
 import repro.ledger  # noqa: F401
+
+fedlib.study.experiment.identity.state()  # a second, for all of them

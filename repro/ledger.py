@@ -18,9 +18,12 @@ repro.judge.
 
 from __future__ import annotations
 
+import functools
 import math
+import os
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from fedlib.cli.program import program
@@ -65,6 +68,11 @@ def read_reported():
 def reported_by(paper):
     """reported.csv of one paper, checked -> frame."""
     path = papers.folder() / paper / "reported.csv"
+    return _reported_by(paper, path, os.stat(path).st_mtime_ns)
+
+
+@functools.cache
+def _reported_by(paper, path, _changed):
     table = pd.read_csv(path, dtype=str, keep_default_na=False)
     if list(table) != REPORTED:
         raise ResultError(f"{path}: the columns must be {', '.join(REPORTED)}")
@@ -92,12 +100,11 @@ def check(table, kind, reported, where="table"):
         why = f"the column {min(wrong)!r} is unknown or missing"
         raise ResultError(f"{where}: {why}; a {kind} part has {', '.join(columns)}")
     table = table.reset_index(drop=True).reindex(columns=columns, fill_value="")
-    for c in table:
+    for c in {*columns} - (NUMBERS & {*table.select_dtypes(["int64", "float64"])}):
         table[c] = ["" if pd.isna(v) else str(v).strip() for v in table[c]]
     for c in NUMBERS & {*columns}:
-        text = table[c]
-        number = pd.to_numeric(text.where(text != "", "nan"), errors="coerce")
-        good = number.notna() | (text == "") & (c in GAPS)
+        number = pd.to_numeric(table[c].replace("", "nan"), errors="coerce")
+        good = number.notna() | table[c].isin(["", math.nan]) & (c in GAPS)
         refuse(table, good, where, lambda r, c=c: f"{c} is {r[c]!r}; give a number")
         table[c] = number
     check_names(table, kind, reported, where)
@@ -222,16 +229,17 @@ def cells(
     by = ["dataset", "method", "setting", "metric", "tier", "data", "rule"]
     for r in rules:
         own = seeds[seeds.rule.isin([r, "run"] if r == rule else [r])]
-        for at, g in own.groupby(by):
+        of = {c: own[c].to_numpy(object) for c in ("device", "run_ids", "commit")}
+        for at, g in sorted(own.groupby(by).indices.items()):
             row = {"paper": paper, "artefact": artefact} | dict(zip(by, at))
             if r != rule:
                 row["setting"] = ";".join(filter(None, [row["setting"], f"rule={r}"]))
-            row |= _mean(g.value) | {"n_seeds": len(g)}
-            row["minutes"] = g.minutes.sum(min_count=1)
+            row |= _mean(own.value.to_numpy()[g]) | {"n_seeds": len(g)}
+            row["minutes"] = own.minutes.iloc[g].sum(min_count=1)
             for c, sep in {"device": ", ", "run_ids": " ", "commit": " "}.items():
-                row[c] = sep.join(sorted({*g[c]} - {""}))
-            of = ("dataset", "method", "metric", "setting")
-            rows.append({"key": key(paper, artefact, *(row[c] for c in of))} | row)
+                row[c] = sep.join(sorted({*of[c][g]} - {""}))
+            named = (row[c] for c in ("dataset", "method", "metric", "setting"))
+            rows.append({"key": key(paper, artefact, *named)} | row)
     if not rows:
         what = f"{paper} {artefact} by {' or '.join(rules) or 'no rule'}"
         raise ResultError(f"cells: the seeds have nothing for {what}; see reported.csv")
@@ -258,7 +266,7 @@ def _wanted(seeds, reported, paper, artefact, metrics, methods):
 
 def _mean(values):
     """Mean and ends of the interval; of values with an infinite one, no interval."""
-    if not values.map(math.isfinite).all():
+    if not np.isfinite(values).all():
         return {"value": math.inf, "lo": math.nan, "hi": math.nan}
     i = interval(values)
     return {"value": i.mean, "lo": i.lo, "hi": i.hi}

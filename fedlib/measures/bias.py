@@ -127,11 +127,3 @@ def pooled(n):
     """Counts of C clients [..., C, A, 2, 2] as counts of their union [..., A, 2, 2]."""
     _counts(n, 4)
     return np.asarray(n).sum(-4)
-
-
-def improvement(b, v):
-    """100 (b - v) / b: by how many percent v lies below the baseline b; NaN where the
-    baseline is 0 or below.
-    """
-    b, v = np.asarray(b, dtype=np.float64), np.asarray(v, dtype=np.float64)
-    return _ratio(100 * (b - v), b)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from scipy import special, stats
 
 from ..core.errors import refuse_if
 
@@ -47,7 +47,7 @@ def interval(x):
     mean, n = float(x.mean()), x.size
     if n == 1:
         return Interval(mean, math.nan, math.nan, 1)
-    half = stats.t.ppf((1 + LEVEL) / 2, n - 1) * x.std(ddof=1) / math.sqrt(n)
+    half = special.stdtrit(n - 1, (1 + LEVEL) / 2) * x.std(ddof=1) / math.sqrt(n)
     return Interval(mean, float(mean - half), float(mean + half), n)
 
 

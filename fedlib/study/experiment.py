@@ -42,8 +42,9 @@ def study(
         todo = [replace(c, mine=files.source()) for c in todo]
     else:
         identity.warn_if_edited()
-    done = store.find({c.id for c in todo}, paper, name, Path(path).parent / "evidence")
-    missing = [c for c in todo if c.id not in done]
+    ids = [c.id for c in todo]
+    done = store.find({*ids}, paper, name, Path(path).parent / "evidence")
+    missing = [c for c, i in zip(todo, ids) if i not in done]
     if new := unfinished(missing, runs):
         print(f"{paper}/{name}: {forecast(new)}", file=sys.stderr, flush=True)
     folders = compute_all(missing, runs, workers)
@@ -51,4 +52,4 @@ def study(
     if not mine:
         identity.warn_if_edited(computed.values())
     done |= computed
-    return Study(paper, name, tier, spec, todo, [done[c.id] for c in todo])
+    return Study(paper, name, tier, spec, todo, [done[i] for i in ids])

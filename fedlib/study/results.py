@@ -16,6 +16,7 @@ groups.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
 import math
@@ -47,6 +48,7 @@ SPREAD = ("std_acc", "worst10_acc", "top10_minus_bottom10", "best_gini")
 # functions of counts [.., A, 2, 2]
 BIAS = ("EO", "DP", "CAL", "EO_sum", "CAL_ppv", "positive_rate")
 BIAS = {name: getattr(bias, name) for name in BIAS}
+signature = functools.cache(inspect.signature)
 SCORED = ("pre", "global")  # moment and view, unless a study says otherwise
 # clients with names whose accuracies papers print one by one
 SITES = ("amazon", "caltech", "dslr", "webcam")
@@ -190,8 +192,7 @@ def at_each(measures, r, key, rule):
     n, a, out = rows_of(r.meta, key), r[key][picked(rule, r, key)], {}
     for k, f in measures.items():
         if len(n) > 1 or k not in SPREAD:
-            takes_rows = len(inspect.signature(f).parameters) > 1
-            out[k] = f(a, n=n) if takes_rows else f(a)
+            out[k] = f(a, n=n) if len(signature(f).parameters) > 1 else f(a)
     return out
 
 
@@ -235,11 +236,20 @@ def _tidy(run, columns, view=JUDGED, moment=JUDGED, split="test") -> pd.DataFram
         for key in r.views:
             if all(want in (None, part) for want, part in zip(wanted, key)):
                 who = _who(c) | {"moment": key[0], "view": key[1]}
-                blocks.append(pd.DataFrame(who | columns(r, key)))
+                blocks.append(who | columns(r, key))
     have = ", ".join({" ".join(key): 0 for r in run.records for key in r.views})
     none = f"{run.name}: no run has {moment!r}, {view!r}, {split!r}; there are: {have}"
     refuse_if(not blocks, none)
-    return pd.concat(blocks, ignore_index=True)
+    return _stacked(blocks)
+
+
+def _stacked(blocks):
+    """Blocks {column: a value, or one a row} as one frame; a frame of each is slow."""
+    each = pd.DataFrame(blocks)
+    many = [k for k in each if any(map(np.ndim, each[k]))]
+    rows = each[many].map(np.size).max(axis=1)
+    flat = {k: np.concatenate([*map(np.broadcast_to, each[k], rows)]) for k in many}
+    return each.loc[each.index.repeat(rows)].reset_index(drop=True).assign(**flat)
 
 
 def frame(run: Study, at: str | None = None, **which: str | None) -> pd.DataFrame:
@@ -315,10 +325,10 @@ def logs(run: Study, *names: str) -> pd.DataFrame:
             at = {"round": np.indices(shape)[0].ravel()}
             at |= {"client": np.ravel(r.logs["cohort"])} if len(shape) > 1 else {}
             each = {k: v.ravel() for k, v in values.items()}
-            blocks.append(pd.DataFrame(_who(c) | at | each))
+            blocks.append(_who(c) | at | each)
     none = f"{run.paper}/{run.name}: no run has stored {' and '.join(names)}"
     refuse_if(not blocks, none)
-    out = pd.concat(blocks, ignore_index=True)
+    out = _stacked(blocks)
     if "client" in out:
         out = out[out.client >= 0].reset_index(drop=True)  # below 0 is nobody
     return out

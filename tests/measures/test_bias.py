@@ -87,8 +87,6 @@ def test_pooling_is_counting_the_union():
     assert bias.DP(bias.pooled(fair)) == pytest.approx(0.8)
 
 
-def test_consistency_is_a_mean_over_rows_and_improvement_a_percentage():
+def test_consistency_is_a_mean_over_rows():
     s = [[[3, 4], [0, 5]], [[1, 2], [0, 0]]]
     np.testing.assert_allclose(bias.CON(s), [[0.75, 0], [0.5, np.nan]])
-    got = bias.improvement([0.2, 0.2, 0.1, 0], [0.1, 0.3, 0.1, 0.1])
-    np.testing.assert_allclose(got, [50, -50, 0, np.nan])
