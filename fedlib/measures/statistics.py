@@ -131,8 +131,9 @@ def kde(values, grid, bounds=(0, 100)) -> np.ndarray:
     """
     v = np.asarray(values, float).ravel()
     width = silverman(v, bounds)
+    v, n = np.unique(v, return_counts=True)  # many clients are equally accurate
     v = np.concatenate([v, 2 * bounds[0] - v, 2 * bounds[1] - v])
     z = (np.asarray(grid)[:, None] - v) / width
     with np.errstate(under="ignore"):  # far away there is nothing
-        heights = np.exp(-z * z / 2).sum(1)
-    return heights / (width * np.sqrt(2 * np.pi) * len(v) / 3)
+        heights = np.exp(-z * z / 2) @ np.tile(n, 3)
+    return heights / (width * np.sqrt(2 * np.pi) * n.sum())

@@ -77,22 +77,30 @@ def versions(path=VERSIONS):
 
 def parts_of(cell):
     """(the specification that is hashed, the units, the files) of a cell."""
-    cls = METHODS[cell.method]
-    return parts(cls, cell.method, cell.kwargs, cell.task, cell.engine)
+    hyper, used = of_method(METHODS[cell.method], cell.method, cell.kwargs)
+    task, more, paths = of_task(cell.task)
+    what = {"task": task, "method": cell.method, "hyper": hyper}
+    return what | {"engine": of_run(cell.engine)}, used | more, paths
 
 
 @functools.cache
-def parts(cls, name, kwargs, task, settings):
-    """The same of json texts; cls: the method's class now."""
+def of_method(cls, name, kwargs):
+    """(hyper-parameters, units) of json; cls: the method's class now."""
     hyper = plain(make(name, None, **json.loads(kwargs)))
-    used, paths = {"engine", *methods(hyper | {"name": name})}, set()
-    entries = (TASK | json.loads(task)).items()
+    units = frozenset({"engine", *methods(hyper | {"name": name})})
+    return {k: v for k, v in hyper.items() if k != "name"}, units
+
+
+@functools.cache
+def of_task(text):
+    """(the task without what is usual, units, files) of json."""
+    entries, used, paths = (TASK | json.loads(text)).items(), set(), set()
     task = {k: described(k, v, used, paths) for k, v in entries}
     task = {k: v for k, v in task.items() if v != TASK.get(k, "")}
-    run = without_defaults(engine.run, json.loads(settings))
-    del hyper["name"]
-    what = {"task": task, "method": name, "hyper": hyper, "engine": run}
-    return what, frozenset(used), frozenset(paths)
+    return task, frozenset(used), frozenset(paths)
+
+
+of_run = functools.cache(lambda text: without_defaults(engine.run, json.loads(text)))
 
 
 def methods(hyper):
