@@ -77,18 +77,19 @@ def versions(path=VERSIONS):
 
 def parts_of(cell):
     """(the specification that is hashed, the units, the files) of a cell."""
-    hyper, used = of_method(METHODS[cell.method], cell.method, cell.kwargs)
+    what, used = of_method(METHODS[cell.method], cell.method, cell.kwargs, cell.engine)
     task, more, paths = of_task(cell.task)
-    what = {"task": task, "method": cell.method, "hyper": hyper}
-    return what | {"engine": of_run(cell.engine)}, used | more, paths
+    return what | {"task": task}, used | more, paths
 
 
 @functools.cache
-def of_method(cls, name, kwargs):
-    """(hyper-parameters, units) of json; cls: the method's class now."""
+def of_method(cls, name, kwargs, settings):
+    """(method, hyper-parameters and engine; units) of json; cls: its class now."""
     hyper = plain(make(name, None, **json.loads(kwargs)))
     units = frozenset({"engine", *methods(hyper | {"name": name})})
-    return {k: v for k, v in hyper.items() if k != "name"}, units
+    del hyper["name"]
+    run = without_defaults(engine.run, json.loads(settings))
+    return {"method": name, "hyper": hyper, "engine": run}, units
 
 
 @functools.cache
@@ -98,9 +99,6 @@ def of_task(text):
     task = {k: described(k, v, used, paths) for k, v in entries}
     task = {k: v for k, v in task.items() if v != TASK.get(k, "")}
     return task, frozenset(used), frozenset(paths)
-
-
-of_run = functools.cache(lambda text: without_defaults(engine.run, json.loads(text)))
 
 
 def methods(hyper):

@@ -16,8 +16,6 @@ groups.
 
 from __future__ import annotations
 
-import functools
-import inspect
 import itertools
 import math
 from collections.abc import Callable, Mapping
@@ -45,13 +43,10 @@ MEASURES = {  # name in the tables -> function of accuracies [.., C]; percent bu
 }
 # say nothing of a single guest
 SPREAD = ("std_acc", "worst10_acc", "top10_minus_bottom10", "best_gini")
-# functions of counts [.., A, 2, 2]
 BIAS = ("EO", "DP", "CAL", "EO_sum", "CAL_ppv", "positive_rate")
-BIAS = {name: getattr(bias, name) for name in BIAS}
-signature = functools.cache(inspect.signature)
+BIAS = {name: getattr(bias, name) for name in BIAS}  # of counts [.., A, 2, 2]
 SCORED = ("pre", "global")  # moment and view, unless a study says otherwise
-# clients with names whose accuracies papers print one by one
-SITES = ("amazon", "caltech", "dslr", "webcam")
+SITES = ("amazon", "caltech", "dslr", "webcam")  # clients that papers print by name
 JUDGED = "scored"  # the moment and the view by which the study judges a method
 
 
@@ -144,15 +139,14 @@ class Study:
         """The same for numbers of whole runs: {name: record -> value}, rule "run";
         values that do not exist are left out.
         """
-        given = lambda values: {k: v for k, v in values.items() if not np.isnan(v)}
-        numbers = lambda r, *_: given({k: f(r) for k, f in measures.items()})
+        each = measures.items()
+        numbers = lambda r, *_: {k: v for k, f in each if not np.isnan(v := f(r))}
         return self.only(dataset, method)._long(numbers, ("run",))
 
     # ------------------------------------------------------------ to draw
     def data(self, dataset: str | None = None) -> str:
         """What the numbers were made from, for a figure's provenance line."""
-        names = (f"{c.label} ({c.data})" for c, _ in self.of(dataset))
-        return "; ".join(dict.fromkeys(names))
+        return "; ".join({f"{c.label} ({c.data})": 0 for c, _ in self.of(dataset)})
 
     def save(self, fig, name, title, alt, dataset=None, notebook=None, seeds=None):
         """Save a figure with this study's provenance (see plots.save); seeds: in words,
@@ -192,7 +186,7 @@ def at_each(measures, r, key, rule):
     n, a, out = rows_of(r.meta, key), r[key][picked(rule, r, key)], {}
     for k, f in measures.items():
         if len(n) > 1 or k not in SPREAD:
-            out[k] = f(a, n=n) if len(signature(f).parameters) > 1 else f(a)
+            out[k] = f(a, n=n) if f.__code__.co_argcount > 1 else f(a)
     return out
 
 
@@ -203,10 +197,8 @@ def means(values):
 
 def site_accuracies(r, key, rule):
     """{"acc_<client>": mean over the evaluations of a rule} of SITES, in percent."""
-    if key[0] == "guest":
-        return {}
     named = zip(r.meta["owners"], r[key][picked(rule, r, key)].mean(0))
-    return {f"acc_{who}": 100 * v for who, v in named if who in SITES}
+    return {f"acc_{k}": 100 * v for k, v in named if k in SITES and key[0] != "guest"}
 
 
 def bias_of(measures, r, key, rule):
@@ -235,8 +227,8 @@ def _tidy(run, columns, view=JUDGED, moment=JUDGED, split="test") -> pd.DataFram
         wanted += [scored[1] if view == JUDGED else view, split]
         for key in r.views:
             if all(want in (None, part) for want, part in zip(wanted, key)):
-                who = _who(c) | {"moment": key[0], "view": key[1]}
-                blocks.append(who | columns(r, key))
+                at = dict(zip(("moment", "view"), key))
+                blocks.append(_who(c) | at | columns(r, key))
     have = ", ".join({" ".join(key): 0 for r in run.records for key in r.views})
     none = f"{run.name}: no run has {moment!r}, {view!r}, {split!r}; there are: {have}"
     refuse_if(not blocks, none)
@@ -287,9 +279,8 @@ def scores(run: Study, at: str | None = None, measures=MEASURES, **which: Any):
     """
 
     def columns(r, key):
-        each = at_each(measures, r, key, at)
-        every = {"round": rounds_of(r, key)} | each
-        return {"rule": [at]} | means(each) if at else every
+        each, when = at_each(measures, r, key, at), {"round": rounds_of(r, key)}
+        return {"rule": [at]} | means(each) if at else when | each
 
     return _tidy(run, columns, **which)
 
@@ -324,14 +315,11 @@ def logs(run: Study, *names: str) -> pd.DataFrame:
             refuse_if(others or unlike, why)
             at = {"round": np.indices(shape)[0].ravel()}
             at |= {"client": np.ravel(r.logs["cohort"])} if len(shape) > 1 else {}
-            each = {k: v.ravel() for k, v in values.items()}
-            blocks.append(_who(c) | at | each)
+            blocks.append(_who(c) | at | {k: v.ravel() for k, v in values.items()})
     none = f"{run.paper}/{run.name}: no run has stored {' and '.join(names)}"
     refuse_if(not blocks, none)
-    out = _stacked(blocks)
-    if "client" in out:
-        out = out[out.client >= 0].reset_index(drop=True)  # below 0 is nobody
-    return out
+    out = _stacked(blocks)  # a client below 0 is nobody
+    return out[out.client >= 0].reset_index(drop=True) if "client" in out else out
 
 
 # ---------------------------------------------------------------- csv
