@@ -80,7 +80,7 @@ def plan(only: str | None = None) -> list[Look]:
     table = table[(table.holds == "undecided") & (table.needs <= LOOKS[-1])]
     table = table[table.paper == only] if only else table
     at, now = Counter(), {}
-    for claim in table.fillna("").itertuples():
+    for claim in table.fillna({"runs": ""}).itertuples():
         places = [(claim.paper, *run.split(":", 1)) for run in claim.runs.split()]
         for paper, study in {p[:2] for p in places} - {p[:2] for p in now}:
             for dataset, cells in by_dataset(paper, study).items():
