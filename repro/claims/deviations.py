@@ -23,7 +23,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-import numpy as np
 import pandas as pd
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
@@ -121,10 +120,8 @@ def effects(entries, seeds):
     tier with both sides counts.
     """
     at = {(p, t): Values.of(g) for (p, t), g in seeds.groupby(["paper", "tier"])}
-    pairs, rows = (
-        [(d["id"].lower(), e) for d in entries for e in d.get("effect") or ()],
-        [],
-    )
+    pairs = [(d["id"].lower(), e) for d in entries for e in d.get("effect") or ()]
+    rows = []
     for key, e in pairs:
         paper = key.rpartition("-")[0]
         sides = (e["ours"], e["other"])
@@ -149,23 +146,11 @@ def effect(v, metric, e):
         x, y = common(v.get(**of | e["ours"]), v.get(**of | e["other"]))
     except NotRun:
         return None
-    row = {"data": data, "n_seeds": len(x)}
-    if not np.isfinite([*x, *y]).all():  # a round that never comes has no mean
-        return row | {"evidence": f"{metric} {never(x)} against {never(y)}"}
     i, mine, other = paired(x, y), x.mean(), y.mean()
-    row |= {"ours": mine, "other": other, "effect": i.mean}
-    row |= {"effect_lo": i.lo, "effect_hi": i.hi}
+    row = {"data": data, "n_seeds": len(x), "ours": mine, "other": other}
+    row |= {"effect": i.mean, "effect_lo": i.lo, "effect_hi": i.hi}
     said = f"{metric} {say(metric, mine)} against {say(metric, other)}"
     return row | {"evidence": f"{said}: {interval(metric, i)}"}
-
-
-def never(x):
-    """A Series with infinite values in words:
-    "11 to 14", "80 to 80, never in 1 of 2 seeds".
-    """
-    ends, lost = x[np.isfinite(x)], int((~np.isfinite(x)).sum())
-    said = [f"{ends.min():g} to {ends.max():g}"] * bool(len(ends))
-    return ", ".join(said + [f"never in {lost} of {len(x)} seeds"] * bool(lost))
 
 
 def deviations(entries, measured):
@@ -180,14 +165,13 @@ def deviations(entries, measured):
         key = d["id"].lower()
         mine = measured[measured.key == key]
         done = mine[mine.evidence != "not run"]
-        run = "measured" if len(done) else "not run"
-        both = [e[s] for e in d.get("effect") or () for s in ("ours", "other")]
+        run = "measured" if len(done) else "not run" if len(mine) else "not measured"
+        sides = [e[s] for e in d.get("effect") or () for s in ("ours", "other")]
+        methods = d.get("methods") or sorted({side["method"] for side in sides})
         of = zip(done.dataset, done.ours_is, done.other_is, done.evidence)
         said = [f"{at}, {ours} and {other}: {what}" for at, ours, other, what in of]
         row = {"key": key, "paper": key.rpartition("-")[0]}
-        row |= {"status": run if len(mine) else "not measured"}
-        of_both = sorted({side["method"] for side in both})
-        row |= {"methods": " ".join(d.get("methods") or of_both)}
+        row |= {"methods": " ".join(methods), "status": run}
         row |= {"evidence": d.get("unmeasured") or " | ".join(said)}
         row |= {column: d[field] for column, field in says.items()}
         for head in done[done.effect.notna()].head(1).to_dict("records"):
