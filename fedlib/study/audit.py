@@ -1,11 +1,5 @@
 """Evidence of all studies: compute it, pack it, check that it is whole, verify that it
-comes out again.
-
-    python -m fedlib evidence compute [PAPER[/STUDY] ...]   every run into runs/
-    python -m fedlib evidence compute --dry-run             what is there to do?
-    python -m fedlib evidence pack [PAPER[/STUDY] ...]      finished runs into evidence/
-    python -m fedlib evidence check                         is every run there?
-    python -m fedlib evidence verify --sample 20            do some come out again?
+comes out again: `python -m fedlib evidence compute|pack|check|verify`.
 
 `make evidence` is compute, then pack, of the tier that params.yaml names.
 """

@@ -28,10 +28,6 @@ from . import lock
 SMALL = ("Linear", "MLP", "Adapter", "Prompts")  # faster on the cores than on a GPU
 
 
-class RunError(ValueError):
-    """A run could not be computed; says which. What the others computed is kept."""
-
-
 # ---------------------------------------------------------------- one cell
 @functools.lru_cache(maxsize=2)
 def task_of(spec, seed, name):
@@ -73,8 +69,8 @@ def compute_cell(cell, wait=True, runs="runs", device=None):
 
 # ---------------------------------------------------------------- many cells
 def compute_all(cells, runs="runs", workers=None, device="auto"):
-    """Every cell's folder, in order; a cell that fails stops no other: RunError at the
-    end.
+    """Every cell's folder, in order; a cell that fails stops no other and is named in
+    a ValueError at the end; what the others computed is kept.
 
     workers: processes on this machine (None: one per core that we may use). device:
     "cpu", "cuda", or "auto", convolutions on a GPU where there is one, one at a time,
@@ -110,10 +106,10 @@ def unfinished(cells, runs):
 
 
 def every(f, cells, workers=None, *how):
-    """[f(cell, wait)], in order, see `run_jobs`; RunError at the end, if any failed."""
+    """[f(cell, wait)], in order, see `run_jobs`; ValueError at the end for failures."""
     done = sorted(run_jobs(f, cells, workers, *how), key=operator.itemgetter(0))
     if failed := [f"{cells[i]}: {why}" for i, _, why in done if why]:
-        raise RunError("\n".join(failed))
+        raise ValueError("\n".join(failed))
     return [value for _, value, _ in done]
 
 
@@ -123,7 +119,7 @@ def run_jobs(f, jobs, workers=None, device=None, progress=False):
     as they end.
 
     f gives None for a job that another process is at: it is left for last, and then
-    asked to wait. A job that fails stops no other; RunError, where a worker has died,
+    asked to wait. A job that fails stops no other; ValueError, where a worker has died,
     ends all. workers: see `compute_all`; progress: see `compare`.
     """
     left, hidden = dict(enumerate(jobs)), {True: False, False: True}.get(progress)
@@ -141,7 +137,7 @@ def run_jobs(f, jobs, workers=None, device=None, progress=False):
                         yield i, value, why
             except BrokenExecutor as e:
                 why = "a worker was killed (out of memory?); give fewer workers"
-                raise RunError(why) from e
+                raise ValueError(why) from e
 
 
 def tried(i, f, job, wait):

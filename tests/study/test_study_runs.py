@@ -108,7 +108,7 @@ def test_runs_that_are_killed_diverge_or_fail(done, tmp_path):
     assert "diverged" in Record.load(bad).meta
     at = tmp_path / "fails"  # is named, the others are kept
     todo = [cell("FedRep"), cell(), cell("FedRep", seed=1), cell("FedProx")]
-    with pytest.raises(compute.RunError, match="FedRep seed 0: V(.|\n)*FedRep seed 1"):
+    with pytest.raises(ValueError, match="FedRep seed 0: V(.|\n)*FedRep seed 1"):
         compute.compute_all(todo, at, workers=1)
     assert {p.parent.name for p in at.glob("*/record")} == {todo[1].id, todo[3].id}
 
