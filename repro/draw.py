@@ -186,7 +186,7 @@ def manager(environment: dict):
 def reads(notebook: Path) -> list[Path]:
     """The files that a drawing depends on: those that its stage in dvc.yaml names."""
     of, here = notebook.parent.name, papers.found()
-    names = [*([of] if of in here else here), "drawn", "numbers"]
+    names = [of] if of in here else [*here, "all"]
     gate = [GATE / f"{name}.txt" for name in names]
     return [notebook, Path("params.yaml"), *gate, *MADE]
 

@@ -5,10 +5,11 @@
 All else in the pipeline waits for these files and not for folders of code, so that an
 edit draws again what it may have changed, and nothing else:
 
-    results/gate/numbers.txt    moves when numbers may: a version of a unit, or a short
-                                run of edited sources that gives other numbers
-    results/gate/drawn.txt      when what measures, draws or tabulates was edited
-    results/gate/<paper>.txt    when its studies, knobs, stored runs or looks were
+    results/gate/all.txt        moves when numbers may: a version of a unit, or a short
+                                run of edited sources that gives other numbers; when
+                                what measures, draws or tabulates was edited; the tier
+    results/gate/<paper>.txt    then, and when its studies, knobs, stored runs or looks
+                                were
 """
 
 from __future__ import annotations
@@ -64,11 +65,11 @@ def of(paper: str, knobs: dict) -> str:
 def main() -> None:
     """Write the files; those that say the same stay."""
     tree = read(Path("params.yaml"))
-    found = {"numbers": numbers()}
     drawing = (f for folder in DRAWS for f in Path(folder).rglob("*.py"))
-    found["drawn"] = f"{digest(drawing)}\n"
+    every = f"{numbers()}drawn by {digest(drawing)}\ntier {tree['tier']}\n"
+    found = {"all": every}
     for paper in papers.found():
-        found[paper] = of(paper, {k: tree.get(k) for k in ("tier", paper)})
+        found[paper] = every + of(paper, tree.get(paper))
     TO.mkdir(parents=True, exist_ok=True)
     for name, text in found.items():
         (TO / f"{name}.txt").write_text(text)
