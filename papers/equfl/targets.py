@@ -120,14 +120,12 @@ def aims(scores):
     """
     by = ["dataset", "row", "target", "seed"]
     values = [*METRICS, "accuracy", "positive_rate"]
-    means = scores.groupby(by, sort=False)[values].agg(_mean).reset_index()
+    groups = scores.groupby(by, sort=False)[values]
+    whole = groups.count().eq(groups.size(), axis=0)  # as Study.biases has it
+    means = groups.mean().where(whole).reset_index()
     kept = [*by, "accuracy", "positive_rate"]
     long = means.melt(kept, METRICS, "metric", "bias")
     return judging(long).drop(columns="target").reset_index(drop=True)
-
-
-def _mean(v):
-    return v.mean(skipna=False)  # as Study.biases has it
 
 
 def against(judged, reference="FedAvg"):
@@ -163,9 +161,10 @@ def summary(compared):
     """
     groups = compared.groupby(["dataset", "metric", "row"], sort=False)
     means = groups[["bias", "gain", "accuracy", "points", "positive_rate"]].mean()
+    low, high = zip(*(_ends(v) for _, v in groups.gain))
     return means.assign(
-        low=groups.gain.agg(lambda v: _ends(v)[0]),
-        high=groups.gain.agg(lambda v: _ends(v)[1]),
+        low=low,
+        high=high,
         constant=groups.constant.sum(),
         seeds=groups.seed.nunique(),
     )
