@@ -129,11 +129,13 @@ class Study:
         """
         return self._long(lambda *at: means(bias_of(measures, *at)), rules)
 
-    def validation(self, rule: str = "best_val") -> pd.DataFrame:
-        """The same for the mean validation accuracy, by which a grid is searched."""
+    def validation(self, rule: str = "best_val", measure=metrics.mean_acc):
+        """The same for a measure of validation accuracies, by which settings are
+        chosen; of a run that diverged 0.
+        """
         of = lambda r, key, by: r[scoring(key), key[1], "val"][picked(by, r, key)]
-        mean = lambda *at: {"val_acc": 100 * float(np.mean(metrics.mean_acc(of(*at))))}
-        return self._long(mean, [rule])
+        mean = lambda r, *at: np.mean(measure(of(r, *at))) * ("diverged" not in r.meta)
+        return self._long(lambda *at: {"val_acc": 100 * float(mean(*at))}, [rule])
 
     def whole(self, measures: Measures, dataset=None, method=None):
         """The same for numbers of whole runs: {name: record -> value}, rule "run";
