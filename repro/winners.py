@@ -1,11 +1,10 @@
 """Which settings win a search, by validation accuracy on pilot seeds.
 
-    python -m repro.winners fedga grid     the winners of FedGA's study `grid`
+    python -m repro.winners fedga grid finals
 
-computes what is missing of the search and of its finals, and writes both to
+computes what is missing of a study that draws settings and of its finals, and writes
 papers/<paper>/winners.yaml: of every method and task the finalists, the best mean over
-clients, and the best worst tenth (see fedlib.methods.search); means over pilots and the
-evaluations that the paper's rule picks.
+clients and the best worst tenth, over pilots and evaluations of the paper's rule.
 """
 
 from __future__ import annotations
@@ -24,58 +23,43 @@ from fedlib.study.experiment import study
 
 from . import papers
 
-HEAD = """\
-# What searches chose on pilot seeds, by validation rows: written by `python -m
-# repro.winners PAPER SEARCH`, committed by you; a test compares.
-"""
+BY = {"mean": metrics.mean_acc, "worst": metrics.worst}
+HEAD = "# What searches chose on pilot seeds: by `python -m repro.winners`.\n"
 
 
-def main(paper, search):
+def main(paper, search, finals):
     """choose the settings of a search; compute what is missing of it
 
     paper: as fedga
     search: the study that draws the settings, as grid
+    finals: the study that runs the best of them on more pilot seeds
     """
-    rule, there = papers.about(paper)["rule"], studies.load()[paper]["studies"]
-    path = Path("papers", paper, studies.FILE).with_name("winners.yaml")
-    drawn = study(paper, search)
-    chosen = finalists(drawn, rule)
-    write(path, search, chosen)
-    for name in (k for k, v in there.items() if v.get("winners") == search):
-        if studies.cells(paper, name)[0][0].seed >= studies.PILOT:
-            of_finals(drawn, study(paper, name), rule, chosen)
-    write(path, search, chosen)
+    path, runs = Path("papers", paper, "winners.yaml"), []
+    for name in search, finals:  # whose cells are the finalists of the first
+        runs.append(study(paper, name))
+        written = studies.read(path) if path.exists() else {}
+        written[search] = chosen(papers.about(paper)["rule"], *runs)
+        text = yaml.safe_dump(written, sort_keys=False, width=100)
+        path.write_text(HEAD + text)
 
 
-def write(path, search, chosen):
-    """Put the choices of a search into the file of its paper."""
-    every = studies.read(path) if path.exists() else {}
-    text = yaml.safe_dump(every | {search: chosen}, sort_keys=False, width=100)
-    path.write_text(HEAD + text)
-
-
-def finalists(drawn, rule):
-    """{method: {data set: {"finalists": [settings]}}} of a study that draws them."""
+def chosen(rule, drawn, *finals):
+    """{method: {data set: {"finalists": [...], and of finals "mean", "worst"}}}."""
     out = {}
-    for (method, dataset), level in levels(rule, drawn):
+    for (method, dataset), level in levels(rule, metrics.mean_acc, drawn):
         some = [point(drawn, method, dataset, s) for s in best(level, FINALISTS)]
         out.setdefault(method, {})[dataset] = {"finalists": some}
+    for by, measure in BY.items() if finals else ():
+        for (method, dataset), level in levels(rule, measure, drawn, *finals):
+            some = {c.setting: 0 for c in finals[0].only(dataset, method).cells}
+            out[method][dataset][by] = point(
+                drawn, method, dataset, *best(level[[*some]])
+            )
     return out
 
 
-def of_finals(drawn, finals, rule, chosen):
-    """Add what wins: by the "mean" of clients, and by their "worst" tenth."""
-    for by, measure in ("mean", metrics.mean_acc), ("worst", metrics.worst):
-        for (method, dataset), level in levels(rule, drawn, finals, measure=measure):
-            some = {c.setting: 0 for c in finals.only(dataset, method).cells}
-            (won,) = best(level[[*some]])
-            chosen[method][dataset][by] = point(finals, method, dataset, won)
-
-
-def levels(rule, *runs, measure=metrics.mean_acc):
-    """Of every method and data set the validation accuracy of each setting, a mean over
-    pilots: ((method, data set), Series).
-    """
+def levels(rule, measure, *runs):
+    """((method, data set), accuracy of each setting, a mean over pilots) of all."""
     table = pd.concat([run.validation(rule, measure) for run in runs])
     for who, rows in table.groupby(["method", "dataset"], sort=False):
         yield who, rows.groupby("setting", sort=False).value.mean()
@@ -83,7 +67,7 @@ def levels(rule, *runs, measure=metrics.mean_acc):
 
 def point(run, method, dataset, setting):
     """The values that a setting names."""
-    ((cell, *_), *_) = run.of(dataset, method, setting)
+    ((cell, _), *_) = run.of(dataset, method, setting)
     kwargs = json.loads(cell.kwargs)
     return {k: kwargs[k] for k in (w.partition("=")[0] for w in setting.split(";"))}
 
@@ -114,8 +98,7 @@ def winners(*runs, rule="last10_mean"):
 
 def without(setting, names):
     """A setting without the hyper-parameters of these names."""
-    kept = (p for p in setting.split(";") if p.partition("=")[0] not in names)
-    return ";".join(kept)
+    return ";".join(p for p in setting.split(";") if p.partition("=")[0] not in names)
 
 
 if __name__ == "__main__":

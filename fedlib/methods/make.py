@@ -23,7 +23,9 @@ def make(name: str, task: Task | None, **kw: Any) -> Method:
     unknown name, and for a value outside its range.
     """
     if isinstance(name, str) and name.endswith(FT):
-        return wrapper(FT, task, inner=name.removesuffix(FT), **kw)
+        own = {"inner": kw.pop("inner")} if "inner" in kw else {}
+        inner = {"name": name.removesuffix(FT)} | own
+        return wrapper(FT, task, inner=inner, **kw)
     cls = named(name)
     if not (task is None or isinstance(task, Task)):
         raise ValueError(

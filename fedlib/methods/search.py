@@ -11,15 +11,14 @@ accuracy run on two more, and of them win the best mean and the best worst tenth
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 import pandas as pd
 
-from ..core.method import Method
-from .make import FT, named
+from ..core.method import BASE, Method, Wrap
 
 LOW, HIGH = 0.01, 1.0  # of the local step
 PILOTS, FINALISTS = 3, 4
@@ -40,36 +39,43 @@ def balanced(name: str, values: Sequence[Any], K: int) -> list[Any]:
     return [values[i] for i in np.concatenate(turns)[:K]]
 
 
-def step(cls: type[Method]) -> str:
+def step(m: Method) -> str:
     """The name of a method's local step."""
-    return "inner_lr" if "inner_lr" in {f.name for f in fields(cls)} else "lr"
+    names = {f.name for f in fields(m.inner if isinstance(m, Wrap) else m)}
+    return "inner_lr" if "inner_lr" in names else "lr"
 
 
-def declared(name: str) -> dict[str, Sequence[Any]]:
-    """{hyper-parameter: values}: the first BESIDE that the method called `name` declares
-    several values of, and those of fine-tuning, for "X+FT".
+def declared(m: Method) -> dict[str, Sequence[Any]]:
+    """{hyper-parameter: values}: the first BESIDE that a method declares several values
+    of; around another one (Tuned, "FedGA+FT") those of that one, too.
     """
-    cls = named(name.removesuffix(FT))
-    grids = {f.name: f.metadata.get("grid") for f in fields(cls)}
-    several = [(k, v) for k, v in grids.items() if v and len(v) > 1]
-    more = {"tune": (1, 5, 10)} if name.endswith(FT) else {}
-    return dict(several[:BESIDE]) | more
+    grids = {f.name: f.metadata.get("grid") or () for f in fields(m)}
+    several = [(k, v) for k, v in grids.items() if len(v) > 1]
+    inner = declared(m.inner) if isinstance(m, Wrap) else {}
+    return inner | dict(several[:BESIDE])
 
 
 def settings(
-    name: str, K: int, values: Mapping[str, Sequence[Any]] | None = None
+    m: Method, K: int, values: Mapping[str, Sequence[Any]] | None = None
 ) -> list[dict[str, Any]]:
-    """The K settings {hyper-parameter: value} of the method called `name`.
+    """The K settings {hyper-parameter: value} of a method.
 
     values: those to draw from beside the step; None: what is `declared`.
     """
-    of = declared(name) if values is None else values
-    columns = {step(named(name.removesuffix(FT))): steps(K)}
-    columns |= {k: balanced(k, v, K) for k, v in of.items()}
+    of = declared(m) if values is None else values
+    columns = {step(m): steps(K)} | {k: balanced(k, v, K) for k, v in of.items()}
     return [dict(zip(columns, row)) for row in zip(*columns.values())]
 
 
 def best(level: pd.Series, n: int = 1) -> list[Any]:
-    """The n labels of the highest values, of equals the first; nan is below all."""
-    order = level.sort_values(ascending=False, kind="stable", na_position="last")
-    return order.index[:n].tolist()
+    """The n labels of the highest values, of equals the first."""
+    return level.sort_values(ascending=False, kind="stable").index[:n].tolist()
+
+
+def at(m: Method, **values: Any) -> Method:
+    """A method at these values; of a wrapper, the one inside at what it has not."""
+    own = {f.name for f in fields(m)} - {*BASE} if isinstance(m, Wrap) else {*values}
+    mine = {k: values[k] for k in values if k in own}
+    if rest := {k: values[k] for k in values if k not in own}:
+        mine["inner"] = at(m.inner, **rest)
+    return replace(m, task=None, **mine)

@@ -355,7 +355,7 @@ def variants(method, entry, study, tier, task, *point):
     rest = {k: v for k, v in (entry or {}).items() if k not in values}
     ((_, fixed),) = settings(rest, tier, task, *point)
     if "draws" in study:
-        some = search.settings(method, study["draws"], values)
+        some = search.settings(make(method, None), study["draws"], values)
     else:
         won = known(known(study["won"], "winners of", method), f"{method} on", task)
         pilots = min(seeds_of(study["seeds"])) >= PILOT
