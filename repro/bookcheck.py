@@ -74,9 +74,10 @@ def check(root) -> list[str]:
 
 
 def rows_of(page):
-    """The rows of a page's table that stand in a file of their own."""
-    path = page.parent / "_static" / "rows" / f"{page.stem}.js"
-    return "".join(json.loads(path.read_text("utf-8")[7:])) if path.exists() else ""
+    """What of a page stands in files of its own."""
+    files = sorted((page.parent / "_static/rows").glob(f"{page.stem}.*.js"))
+    told = [json.loads(f.read_text("utf-8").removeprefix("ROWS = ")) for f in files]
+    return "".join(words[i] for words, order in told for i in order)
 
 
 def of_page(path, pages):

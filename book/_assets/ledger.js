@@ -1,11 +1,22 @@
 // The ledger and the claims, live: filter, search, sort, pages of rows, and an address that keeps the choice (#?paper=FedGA&verdict=differs).
-// `ledger.html#key` turns to that row. The rows of a long table stand in a file of their own, as texts: what is not shown is no element.
+// `ledger.html#key` turns to that row. What nobody looks at yet, the later rows of a table and what a fold
+// holds, is no element: its <template> names the file where it stands, every tag and text once, then their order.
+function fetched(later, then) {
+  document.head.append(Object.assign(document.createElement("script"), { src: later.dataset.rows, onload() {
+    const [words, order] = window.ROWS;
+    later.innerHTML = order.map(i => words[i]).join("");
+    then(later.content);
+  } }));
+}
+
 document.addEventListener("DOMContentLoaded", () => {
-  const table = document.querySelector("table.live"), from = table?.dataset.rows;
+  document.querySelectorAll("details > template").forEach(later =>
+    later.parentElement.addEventListener("toggle", () => fetched(later, content => later.replaceWith(content)), { once: true }));
+  const table = document.querySelector("table.live"), later = table?.querySelector("template");
   if (!table) return;
-  const first = [...table.tBodies[0].rows].map(tr => tr.outerHTML);
-  if (!from) return live(table, first);
-  document.head.append(Object.assign(document.createElement("script"), { src: from, onload: () => live(table, [...first, ...window.ROWS]) }));
+  const texts = [...table.tBodies[0].rows].map(tr => tr.outerHTML);
+  if (!later) return live(table, texts);
+  fetched(later, content => live(table, [...texts, ...[...content.children].map(tr => tr.outerHTML)]));
 });
 
 function live(table, texts) {

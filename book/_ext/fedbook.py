@@ -100,6 +100,7 @@ NAMES = {
 FILES = ("ledger", "claims", "artefacts", "deviations", "facts", "effects", "bytes")
 # files whose rows {num} can ask for, in the order in which a key is looked for
 KEYED = FILES[:5]
+HELD = 100  # rows of a live table that its page holds itself
 MARKS = ("verdict", "holds", "status")
 CHOSEN = (*MARKS, "size")  # values that no row may have
 # what a reader can choose on the page of a file
@@ -535,10 +536,10 @@ def rested(text, claims):
 
 
 # script -> what a page must hold to need it
-FEW = 100  # rows of a live table that its page holds itself
 NEEDED = dict.fromkeys(("copybutton", "clipboard"), 'class="highlight')
-NEEDED |= {"ledger.js": "data-kind=", "looks.js": 'looks"', "quiz.js": "<fieldset"}
+NEEDED |= {"looks.js": 'looks"', "quiz.js": "<fieldset"}
 NEEDED["figures.js"] = r'class="(?:fig|arrows|pair)|eqlink'
+NEEDED["ledger.js"] = "data-kind=|<template"
 
 
 def lean(app, page, template, context, doctree):
@@ -561,19 +562,19 @@ def lean(app, page, template, context, doctree):
 
 
 def apart(folder, page, body):
-    """A body whose live table keeps its first FEW rows; the others go into a file of
-    the folder, which ledger.js reads: what nobody looks at is no element of the page.
+    """A body whose <template>s, what nobody looks at yet, stand in files of the folder
+    that ledger.js reads: every tag, and text between tags, once, then their order.
     """
-    table = r"(<table [^>]*\blive\b[^>]*)(>.*?<tbody>)(.*?)(?=</tbody>)"
-    parts = re.split(table, body, maxsplit=1, flags=re.S)
-    rows = re.findall(r"<tr\b.*?</tr>", parts[3], re.S) if len(parts) > 1 else []
-    if len(rows) <= FEW:
-        return body
-    path = folder / "_static" / "rows" / f"{page}.js"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"ROWS = {json.dumps(rows[FEW:])}", "utf-8")
-    parts[1] += f' data-rows="_static/rows/{path.name}"'
-    return "".join([*parts[:3], *rows[:FEW], *parts[4:]])
+    parts = re.split("(?s)<template>(.*?)</template>", body)
+    for i in range(1, len(parts), 2):
+        words, cut = {}, re.split("(?<=>)|(?=<)", parts[i])
+        told = [words.setdefault(w, len(words)) for w in cut]
+        told = json.dumps([[*words], told], ensure_ascii=False, separators=(",", ":"))
+        path = folder / "_static/rows" / f"{page}.{i}.js"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"ROWS = {told}", "utf-8")
+        parts[i] = f'<template data-rows="_static/rows/{path.name}"></template>'
+    return "".join(parts)
 
 
 def mathjax(app, config):

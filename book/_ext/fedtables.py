@@ -36,7 +36,7 @@ def counted(rows, column, order=()):
 
 
 class Ledger(Directive):
-    """{ledger}: the whole ledger as a plain table that reads without JavaScript;
+    """{ledger}: the whole ledger, a plain table whose first rows need no JavaScript;
     ledger.js makes it live. The rule, small print, gets a filter of its own.
     """
 

@@ -120,19 +120,21 @@ def test_a_broken_page_is_named_and_a_fine_one_is_not(tmp_path):
     assert bookcheck.main(tmp_path) == 1
 
 
-def test_rows_of_a_long_table_stand_apart_and_are_checked(tmp_path):
+def test_what_nobody_looks_at_yet_stands_apart_and_is_checked(tmp_path):
     fedbook = extension("fedbook")
-    table = '<table class="a live" id="t"><tbody>{}</tbody></table><p id="p"></p>'
-    row = '<tr id="r{}"><td><a href="#{}">x</a></td></tr>'
-    few = table.format("".join(row.format(i, "r0") for i in range(100)))
-    assert fedbook.apart(tmp_path, "page", few) == few
-    ends = ["p"] * 149 + ["nothing"]
-    long = table.format("".join(row.format(i, to) for i, to in enumerate(ends)))
-    short = fedbook.apart(tmp_path, "page", long)
-    assert short.count("<tr") == 100 and 'data-rows="_static/rows/page.js"' in short
-    (tmp_path / "page.html").write_text(short + '<a href="#r149">last</a>')
+    page, row = tmp_path / "page.html", '<tr id="r{}"><td>{} > 1 <b>x</b></td></tr>'
+    rows = [row.format(i, i % 7) for i in range(50)] + ['<tr><td id="é">x</td></tr>']
+    body = (
+        "<table><tbody><template>{}</template></tbody></table> <template>{}</template>"
+    )
+    page.write_text(
+        fedbook.apart(tmp_path, "page", body.format("".join(rows), "later"))
+    )
+    assert page.read_text().count("></template>") == 2 and "<tr" not in page.read_text()
+    assert bookcheck.rows_of(page) == "".join(rows) + "later"
+    page.write_text(page.read_text() + '<a href="#r49">x</a><a href="#r50">x</a>')
     (found,) = bookcheck.check(tmp_path)
-    assert "nothing" in found
+    assert "'#r50'" in found
 
 
 def test_barriers_of_a_page_are_the_serious_ones():

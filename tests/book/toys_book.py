@@ -14,6 +14,8 @@ from types import SimpleNamespace
 import yaml
 from where import ROOT
 
+from repro.bookcheck import rows_of
+
 BOOK, EXT = ROOT / "book", ROOT / "book/_ext"
 TAG = re.compile(r"eq:([a-z][\w-]*)")
 FEDGA = (ROOT / "fedlib/methods/fair/fedga.py").read_text("utf-8")
@@ -335,7 +337,7 @@ def built():
     app = Sphinx(*place, settings, status=None, warning=told, freshenv=True)
     app.build()
     name = lambda p: p.relative_to(html).with_suffix("").as_posix()
-    pages = {name(p): p.read_text("utf-8") for p in html.rglob("*.html")}
+    pages = {name(p): p.read_text("utf-8") + rows_of(p) for p in html.rglob("*.html")}
     said = re.sub(r"\x1b\[[\d;]*m", "", told.getvalue())
     return SimpleNamespace(pages=pages, said=said, root=html, sources=book, keep=tmp)
 
