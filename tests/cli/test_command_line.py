@@ -208,28 +208,6 @@ def test_methods_and_their_hyper_parameters_are_shown(capsys):
     assert all(name in right(capsys, "--help") for name in cli.COMMANDS)
 
 
-MISTAKES = """
-data get digts | digts
-run FedAvg digits:clients=3,clients=4 | clients
-ONE --tier tiny | --tier
-ONE --set lr=1 --set lr=2 | lr
-ONE --seed -1 | seed
-ONE --set step=SAN(rho=.1) | SAN SAM
-ONE --set step=Median() | step
-compare FedAvg OWN --sensitive sx | sx
-compare FedAvg OWN --set FedGA.alpha=3 | FedGA
-compare FedAvg OWN --report no/r.html | no"""
-
-
-def test_mistakes_end_with_2_and_one_line(capsys, rows):
-    known = MISTAKES.replace("ONE", f"run FedAvg {TASK}").replace("OWN", OWN)
-    for line in known.strip().splitlines():
-        line, _, names = line.partition(" | ")
-        status, out, err = call(capsys, line)
-        assert (status, out, err.count("\n")) == (2, "", 1), (line, status, out, err)
-        assert all(n in err for n in names.split()), (line, err)
-
-
 def test_other_ends(capsys, monkeypatch):
     assert right(capsys, "--version").split()[-1] == fedlib.__version__
     errors = {KeyboardInterrupt(): (130, "--folder"), KeyError("x"): (70, "KeyError")}

@@ -26,8 +26,7 @@ BODY, HEAD = LAYERS
 
 
 def test_fedsam_by_hand():
-    """eq:fedsam-perturb, eq:fedsam-step: with momentum and decay, which act on w;
-    running statistics are read at w, not at w + e."""
+    """eq:fedsam-perturb, eq:fedsam-step: with momentum and decay, which act on w."""
     task, rho = toy(sizes=SIZES), 0.3
     w, ws = task.init(SEED), []
     for c in range(3):
@@ -43,11 +42,6 @@ def test_fedsam_by_hand():
     got = served(make("FedSAM", task, rho=rho, **more))["w"]
     assert gap(got, averaged(ws, SIZES)) < NEAR
     assert same(got, served(make("FedAvg", task, step=SAM(rho), **more))["w"])
-    task = toy(Normed(5, 6, 3), sizes=(4,))
-    sam = served(make("FedSAM", task, rho=9.0), how="vmap")["w"]
-    plain = served(make("FedAvg", task))["w"]
-    assert task.buffers and gap(*(subset(w, task.buffers) for w in (sam, plain))) < NEAR
-    assert gap(sam, plain) > 1e-3
 
 
 def moved(a, b, layer):
