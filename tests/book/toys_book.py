@@ -337,7 +337,8 @@ def built():
     app = Sphinx(*place, settings, status=None, warning=told, freshenv=True)
     app.build()
     name = lambda p: p.relative_to(html).with_suffix("").as_posix()
-    pages = {name(p): p.read_text("utf-8") + rows_of(p) for p in html.rglob("*.html")}
+    whole = lambda p: p.read_text("utf-8") + rows_of(p)
+    pages = {name(p): whole(p) for p in html.rglob("*.html")}
     said = re.sub(r"\x1b\[[\d;]*m", "", told.getvalue())
     return SimpleNamespace(pages=pages, said=said, root=html, sources=book, keep=tmp)
 
