@@ -137,10 +137,8 @@ def test_a_description_of_a_task_reaches_its_parts():
 
 def test_what_run_prints_is_the_run_of_the_library(capsys, tmp_path):
     digits = "digits:clients=20,hidden=4,batch=16,groups=parity"
-    line = (
-        f"run Ditto {digits} --set lam=.5 --set lr=.5 --rounds 6 --cohort 8 --seed 2 "
-    )
-    out = right(capsys, f"{line} --device cpu --folder {tmp_path / 'a'}")
+    line = f"run Ditto {digits} --set lam=.5 --set lr=.5 --rounds 6 --cohort 8"
+    out = right(capsys, f"{line} --seed 2 --device cpu --folder {tmp_path / 'a'}")
     task = text.parse_task(digits)
     method, usual = fedlib.make("Ditto", task, lam=0.5, lr=0.5), {"device": "cpu"}
     want = fedlib.run(method, rounds=6, cohort=8, seed=2, progress=False, **usual)

@@ -188,6 +188,7 @@ def test_ghn_client_by_hand():
 
 
 FORMS = "mirror", "mirror_std", "additive", "closed"
+UNEVEN = (-4, 0.2), (4, 1.2)  # ends of gaps and of weights
 TOY = toy()
 
 
@@ -264,10 +265,7 @@ def test_forms_of_faa():
     """eq:faa-z, eq:faa-step, and the bounds; no gaps move nothing."""
     g = np.random.default_rng(0)
     for form, C, eta in itertools.product(FORMS, range(2, 8), (0.1, 0.5, 1)):
-        faa, G, a = (
-            make("FAA", TOY, form=form),
-            *g.uniform((-4, 0.2), (4, 1.2), (C, 2)).T,
-        )
+        faa, (G, a) = make("FAA", TOY, form=form), g.uniform(*UNEVEN, (C, 2)).T
         a = a / a.sum()
         b = faa.moved(f64(a), f64(G), eta)
         assert np.allclose(b, by_hand(form, a, G, eta), atol=1e-6), (form, C, eta)
@@ -397,10 +395,8 @@ def test_a_round_of_grace_by_hand():
         ends = [{k: w[k] + s * step[k] for k in w} for s in signs]
         ends = [near(end, 0.15, seed=i + 5) for i, end in enumerate(ends)]
         new = method.aggregate({"w": w}, {"w": stack(ends), "n": n}, None)
-        D = torch.stack(
-            [torch.cat([(w[k] - e[k]).flatten() for k in names]) for e in ends]
-        )
-        s = brute(kind, D, [w[k].numel() for k in names])
+        D = [torch.cat([(w[k] - e[k]).flatten() for k in names]) for e in ends]
+        s = brute(kind, torch.stack(D), [w[k].numel() for k in names])
         assert bool(s.min() < 0.01) == apart and (s > 0).all()
         p = n * f64(s) / (n @ f64(s))
         assert gap(new["log"].values(), [p, f64(s)]) < NEAR
