@@ -24,7 +24,7 @@ MOST = {  # of Python: lines, and code tokens (no comment, docstring, layout)
     "papers": (2_450, 16_800),
     "book/_ext": (2_285, 15_370),
     "benchmarks": (2_250, 16_600),
-    "tests": (15_000, 181_500),
+    "tests": (14_900, 181_500),
 }
 LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT}
 LAYOUT |= {tokenize.DEDENT, tokenize.ENDMARKER}
