@@ -57,35 +57,31 @@ def test_the_mean_over_pilots_wins_on_each_task_and_point():
     assert last == {"guest=0": values(0.4, 0.1), "guest=45": values(0.2, 0.1)}
 
 
-def test_fedgas_winners_are_those_of_the_stored_pilots():
+@pytest.mark.parametrize("paper, search", [("fedga", "grid"), ("plgu", "search")])
+def test_winners_are_those_of_the_stored_pilots(paper, search):
     """By hand: of each method and task the means over the last ten rounds."""
-    told = studies.read(ROOT / "papers/fedga/winners.yaml")["grid"]
+    told = studies.read(ROOT / f"papers/{paper}/winners.yaml")[search]
     level, point = defaultdict(lambda: defaultdict(list)), {}
-    for name in ("grid", "finals"):
-        stored = store.read(ROOT / f"evidence/fedga-{name}")
-        for c in studies.cells("fedga", name, ROOT / "params.yaml", "small")[0]:
-            r, view = stored[c.id], ("pre", "global", "val")
-            view = {
-                "Local": ("post", "personal", "val"),
-                "FedAvg-FT": ("pre", "tuned", "val"),
-            }.get(c.method, view)
-            a = r.views[view]
-            a = a[
-                r.rounds[: len(a)] > r.rounds[: len(a)][-1] - min(10, r.rounds[-1] / 4)
-            ]
-            a = np.sort(a, 1) * ("diverged" not in r.meta)
-            worst = a[:, : max(1, a.shape[1] // 10)].mean()
-            level[c.method, c.dataset][c.setting].append((a.mean(), worst))
-            values = json.loads(c.kwargs)
-            point[c.setting] = {
-                k: values[k] for k in (w.split("=")[0] for w in c.setting.split(";"))
-            }
+    for name in (search, "finals"):
+        stored = store.read(ROOT / f"evidence/{paper}-{name}")
+        made, spec, _ = studies.cells(paper, name, ROOT / "params.yaml", "small")
+        for c in made:
+            r, look = stored[c.id], spec["look"].get(c.method, ("pre", "global"))
+            a = r.views[*look, "val"]
+            rounds = r.rounds[: len(a)]
+            a = np.sort(a[rounds > rounds[-1] - min(10, r.rounds[-1] / 4)], 1)
+            a = a * ("diverged" not in r.meta)
+            found = a.mean(), a[:, : max(1, a.shape[1] // 10)].mean()
+            level[c.method, c.dataset][c.setting].append(found)
+            names = [w.split("=")[0] for w in c.setting.split(";")]
+            point[c.setting] = {k: json.loads(c.kwargs)[k] for k in names}
     for (method, dataset), of in level.items():
         first = sorted(of, key=lambda s: -of[s][0][0])[:4]
+        assert all(len(of[s]) == 3 for s in first)
         won = [max(first, key=lambda s: np.mean(of[s], 0)[i]) for i in (0, 1)]
         want = dict(zip(("mean", "worst"), (point[s] for s in won)))
-        assert told[method][dataset] == want | {"finalists": [point[s] for s in first]}
-        assert all(len(of[s]) == 3 for s in first)
+        want["finalists"] = [point[s] for s in first]
+        assert told[method][dataset] == want, (method, dataset)
 
 
 ROWS = {  # EO and accuracy of FedAvg, and of three values -> which wins
@@ -115,8 +111,8 @@ def test_the_fairest_rival_of_equfl_that_costs_at_most_a_point():
 
 
 def test_nothing_that_decides_is_a_pilot_seed():
-    pilots = "fedga/grid fedga/finals fedga/gate equfl/grid fft-gp/rates_out fft-gp/own_own".split()
-    for name in [*pilots, "fedga/tuned", "equfl/census"]:
+    pilots = "fedga/grid fedga/finals plgu/search fedga/gate equfl/grid fft-gp/rates_out fft-gp/own_own".split()
+    for name in [*pilots, "fedga/tuned", "plgu/searched", "equfl/census"]:
         made = studies.cells(*name.split("/"), ROOT / "params.yaml", "small")[0]
         assert {c.seed >= 1000 for c in made} == {name in pilots}, name
 
