@@ -31,9 +31,10 @@ from typing import Annotated
 
 import networkx as nx
 from annotated_types import Len
-from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from fedlib.core.errors import nearest, short
+from fedlib.data.settings import Model
 from fedlib.methods.cite import BIBLIOGRAPHY, entries
 from fedlib.study.studies import located
 from repro.papers import parsed
@@ -188,28 +189,24 @@ Page = Annotated[str, known("page")]
 Chapter = Annotated[str, known("chapter")]
 
 
-class Strict(BaseModel, extra="forbid", strict=True):
-    """A mapping without unknown keys."""
-
-
-class Answer(Strict):
+class Answer(Model):
     says: Text
     because: Text
     right: bool = False
 
 
-class Question(Strict):
+class Question(Model):
     ask: Text
     answers: Annotated[list[Answer], Len(3, 4), AfterValidator(one_is_right)]
     see: Text = None
 
 
-class Reading(Strict):
+class Reading(Model):
     key: Annotated[str, known("reference")]
     why: Text
 
 
-class Frame(Strict):
+class Frame(Model):
     """What book/course/<page>.yaml says."""
 
     goals: Annotated[list[Text], Len(3, 3)]
@@ -222,7 +219,7 @@ class Frame(Strict):
     letters: dict[Text, Text]
 
 
-class Week(Strict):
+class Week(Model):
     """A week of book/course/plan.yaml."""
 
     title: Text

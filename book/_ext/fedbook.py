@@ -553,12 +553,11 @@ def lean(app, page, template, context, doctree):
     body = re.sub(r' id="(?:exercise|solution|proof)-content"', "", body)
     context["body"] = apart(Path(app.outdir), page, body)
 
-    def text(s):
-        return f"{getattr(s, 'filename', s)}{getattr(s, 'attributes', '')}".lower()
+    def needed(s):
+        said = f"{getattr(s, 'filename', s)}{getattr(s, 'attributes', '')}".lower()
+        return not any(d in said for d in drop)
 
-    found = context.get("script_files", [])
-    kept = [s for s in found if not any(d in text(s) for d in drop)]
-    context["script_files"] = kept
+    context["script_files"] = [*filter(needed, context.get("script_files", []))]
 
 
 def apart(folder, page, body):
@@ -568,8 +567,8 @@ def apart(folder, page, body):
     parts = re.split("(?s)<template>(.*?)</template>", body)
     for i in range(1, len(parts), 2):
         words, cut = {}, re.split("(?<=>)|(?=<)", parts[i])
-        told = [words.setdefault(w, len(words)) for w in cut]
-        told = json.dumps([[*words], told], ensure_ascii=False, separators=(",", ":"))
+        order = [words.setdefault(w, len(words)) for w in cut]
+        told = json.dumps([[*words], order], separators=(",", ":"))
         path = folder / "_static/rows" / f"{page}.{i}.js"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"ROWS = {told}", "utf-8")

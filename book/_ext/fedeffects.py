@@ -6,6 +6,7 @@ its `kind` is "equal", those near zero do.
 """
 
 import math
+import re
 from itertools import groupby
 
 from fedbook import TEMPLATES
@@ -80,7 +81,8 @@ def told_apart(texts):
     if len(texts) == 1:
         what, _, where = cut[0]
         return (what, [where]) if what else (where, [""])
-    split = [[*f"{a}:".split(), *b.split(", ")] if a else b.split() for a, _, b in cut]
+    parts = re.compile(r", (?![^(]*\))").split  # not at Synthetic(0, 0)
+    split = [[*f"{a}:".split(), *parts(b)] if a else b.split() for a, _, b in cut]
     shared = set.intersection(*map(set, split)).__contains__
     runs = [[(k, " ".join(run)) for k, run in groupby(w, shared)] for w in split]
     labels = [" \u00b7 ".join(x.strip(",:") for k, x in run if not k) for run in runs]

@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pandas as pd
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
+from fedlib.data.settings import Model
 from fedlib.measures.statistics import paired
 from repro import papers
 from repro.claims.findings import interval
@@ -46,11 +47,7 @@ Text = Annotated[str, Field(min_length=1)]
 MetricName = Literal[tuple(METRICS)]
 
 
-class Strict(BaseModel, extra="forbid", strict=True):
-    """A mapping without unknown keys."""
-
-
-class Side(Strict):
+class Side(Model):
     """Keywords of Values.get."""
 
     method: str
@@ -60,7 +57,7 @@ class Side(Strict):
     rule: str = ""
 
 
-class Effect(Strict):
+class Effect(Model):
     """What is compared, ours minus other."""
 
     dataset: str | list[str]
@@ -69,7 +66,7 @@ class Effect(Strict):
     other: Side
 
 
-class Deviation(Strict):
+class Deviation(Model):
     """An entry of deviations.yaml."""
 
     id: Text

@@ -149,6 +149,8 @@ def test_effects_are_drawn_on_an_axis_of_their_kind():
     fe = extension("fedeffects")
     r = dict(effect="-0.004", margin="0.01", metric="mean_acc", lo="", holds="yes")
     assert fe.amount(r, "effect") == "\u22120.0040" and fe.amount(r, "lo") == ""
+    said = [f"A beats B: {d}." for d in ("X(0, 0)", "X(1, 1), C = 2")]
+    assert fe.told_apart(said) == ("A beats B", ["X(0, 0)", "X(1, 1) C = 2"])
     for q, survives in (("0.1", True), ("0.11", False), ("", False)):
         assert fe.survives(r | {"q": q}) == survives, q
         assert fe.survives(r | {"q": q, "holds": "alike"}) == survives, q

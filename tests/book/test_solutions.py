@@ -37,10 +37,8 @@ def test_bytes_and_groups():
 
 
 # blocks that need what stands elsewhere: data, a server, another package
-ALONE = (
-    "add_your_method deploy domains engine intro measuring_fairness own_model query "
-)
-ALONE = {*(ALONE + "watch which_number").split()}
+ALONE = "add_your_method deploy domains engine intro measuring_fairness own_model"
+ALONE = {*f"{ALONE} query watch which_number".split()}
 
 
 def test_the_code_on_pages_runs(tmp_path, monkeypatch):

@@ -129,10 +129,8 @@ def results(root):
     known = dict(paper="fedga", artefact="Table 5", evidence="0.1 < 0.2", data="real")
     tables["ledger"] = rows
     tables["claims"] = [known | {"tier": "small"} | r for r in lines(CLAIMS)]
-    many = dict(
-        by="ours", holds="yes", metric="mean_acc", q="1", lo="1", hi="9", size="small"
-    )
-    many |= dict(n_seeds="5", margin="1", tier="tiny") | known
+    many = dict(by="ours", holds="yes", metric="mean_acc", q="1", lo="1", hi="9")
+    many |= dict(size="small", n_seeds="5", margin="1", tier="tiny") | known
     for i in range(14):
         own = {"key": f"many-{i}", "claim": f"More is more: place {i}."}
         tables["claims"].append(many | own | {"effect": f"{2 + i}"})
@@ -160,10 +158,8 @@ def results(root):
     plots.save_surface("bowl", {"FedGA": np.eye(3)}, axes="abc", folder=about["folder"])
 
 
-KEY, GINI, NOT_RUN = (
-    f"fedga-table-5-synthetic_05_05-{m}"
-    for m in ("fedga-mean_acc", "fedga-best_gini", "fedmgda-plus-mean_acc")
-)
+ENDS = "fedga-mean_acc", "fedga-best_gini", "fedmgda-plus-mean_acc"
+KEY, GINI, NOT_RUN = (f"fedga-table-5-synthetic_05_05-{end}" for end in ENDS)
 ROLES = {  # source -> what a reader sees
     f"{{num}}`{KEY}`": "84.12",
     f"{{num}}`{KEY} both`": "84.00 reported, 84.12 ours match",
@@ -254,10 +250,7 @@ def question(i):
 def frame(**changes):
     """What the file of a chapter says."""
     good = dict(goals=["add $1$", "say what `add` does", "stop"], needs=[])
-    good["uses"], good["letters"] = (
-        ["numbers", "signs"],
-        {"w": "the model", "n": "rows"},
-    )
+    good |= dict(uses=["numbers", "signs"], letters={"w": "the model", "n": "rows"})
     good["takeaways"] = ["One is $1$.", "Two is more.", "Three.", "Four.", "Five."]
     good["quiz"] = [question(i) for i in range(1, 6)]
     good["credit"] = "{cite:t}`mcmahan2017` averages. " + "It is so. " * 20
@@ -337,7 +330,8 @@ def built():
     app = Sphinx(*place, settings, status=None, warning=told, freshenv=True)
     app.build()
     name = lambda p: p.relative_to(html).with_suffix("").as_posix()
-    pages = {name(p): p.read_text("utf-8") + rows_of(p) for p in html.rglob("*.html")}
+    whole = lambda p: p.read_text("utf-8") + rows_of(p)
+    pages = {name(p): whole(p) for p in html.rglob("*.html")}
     said = re.sub(r"\x1b\[[\d;]*m", "", told.getvalue())
     return SimpleNamespace(pages=pages, said=said, root=html, sources=book, keep=tmp)
 

@@ -154,35 +154,6 @@ def test_cells_are_means_with_t_intervals():
     assert (list(mine.setting), list(mine.value)) == (["mine"], [1])
 
 
-def test_rows_that_are_made_of_other_rows():
-    s = seeds({"FedAvg": [0.3, 0.2], "FedGA": [0.1, 0.15], "FedFV": [0.4]}, "best_gini")
-    d = ledger.versus(s).query("metric == 'delta_gini_vs_fedavg'")
-    assert np.allclose(d.value, [-0.2, -0.05, 0.1])
-    assert list(d.method) == ["FedGA", "FedGA", "FedFV"]
-    runs = {"FedAS|P=0.2": [80, 70], "FedPer|P=0.2": [70, 69], "FedALA|P=0.2": [79, 50]}
-    runs |= {"Ditto|P=0.2": [99, 99], "FedAS|P=1": [90, 91], "FedALA|P=1": [85]}
-    s = seeds(runs, "top1_acc_pct", "fedas", dataset="CIFAR-10")
-    lead = lambda s, *of: ledger.lead(s, "FedAS", ("FedPer", "FedALA"), "x", *of)
-    t = lead(s)[len(s) :]
-    ahead = [("P=0.2", 0, 10), ("P=0.2", 1, 1), ("P=1", 0, 5)]
-    assert list(zip(t.setting, t.seed, t.value)) == ahead
-    low = lead(s.assign(metric="best_gini"), "best_gini")[len(s) :]
-    assert low.value.iloc[0] == 1  # the lowest on average, FedALA
-    names = {("FedAS", ""): ("mine", "PA=1"), ("FedALA", ""): ("other", "PA=0")}
-    t = ledger.renamed(s, names)
-    due = {(m, f"P={p};{k}") for m, k in names.values() for p in (0.2, 1)}
-    assert {*zip(t.method, t.setting)} == due
-    runs = {"A|global model;C=10": [5, 2], "B|global model;C=10": [3, 4]}
-    runs |= {"A|global model;C=10;q=1": [0, 0]}
-    s = seeds(runs, "acc_min_over_clients_pct", "plgu")
-    t = ledger.lowest(s, ("A", "B"))[len(s) :]
-    assert [*zip(t.method, t.value)] == [("A, B", 3), ("A, B", 2)]
-    runs = {f"A|global model;D={k}": [x] for k, x in ((0, 7), (5, 7.2), (21, 7.4))}
-    own = {f"A|personalised model;D={k}": [x] for k, x in ((0, 8), (5, 9), (21, 7))}
-    t = ledger.peak(seeds(runs | own, "acc_mean_pct", "plgu")).query("rule == 'run'")
-    assert dict(zip(t.metric, t.value)) == {"best_D": 5, "largest_D": 21}
-
-
 def test_reported_beside_ours(tmp_path):
     """Digits at paper size, order elsewhere; missing cells stay, ours alone at the end."""
     own = RIGHT | {"Uniform": [78.0] * 5}

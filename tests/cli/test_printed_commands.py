@@ -17,9 +17,7 @@ from fedlib.cli import main as cli
 from fedlib.data import get
 from fedlib.study import audit
 
-BLOCK = re.compile(
-    r"^ *```(?:\w*|\{code-block\} \w+)\n(.*?)^ *```|`([^`\n]+)`", re.M | re.S
-)
+BLOCK = r"(?ms)^ *```(?:\w*|\{code-block\} \w+)\n(.*?)^ *```|`([^`\n]+)`"
 COMMAND = re.compile(r"(python -m|make|dvc (?:repro|exp run)) ?(\S*) ?(.*)")
 
 
@@ -38,11 +36,10 @@ def printed():
     pages += [*ROOT.glob("book/*.md"), *ROOT.glob("notebooks/*/*.ipynb")]
     found = {}
     for page in sorted(pages):
-        for lines in BLOCK.findall(markdown(page)):
+        for lines in re.findall(BLOCK, markdown(page)):
             for line in "\n".join(lines).splitlines():
-                line = re.split(
-                    r" {2,}(?=[^- ])|\s#|[;&|]", line.strip().removeprefix("$ ")
-                )[0]
+                line = line.strip().removeprefix("$ ")
+                line = re.split(r" {2,}(?=[^- ])|\s#|[;&|]", line)[0]
                 if COMMAND.match(line) and not re.search(r"<|\.\.\.|FILE", line):
                     task = re.search(r"\bT=(\S+?)`?$", markdown(page), re.M)
                     line = line.replace("$T", task[1]) if task else line

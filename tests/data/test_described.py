@@ -113,9 +113,8 @@ def test_groups_of_images_are_even_and_odd(built):
 
 
 def test_a_source_is_never_stale(monkeypatch, built):
-    away = lambda: pool_of()._replace(
-        x=torch.full((48, 8), 1.0 * len(str(data_root())))
-    )
+    x = lambda: torch.full((48, 8), 1.0 * len(str(data_root())))
+    away = lambda: pool_of()._replace(x=x())
     monkeypatch.setitem(tasks.SOURCES, "made", away)
     for folder in ("/one", "/three"):
         monkeypatch.setenv("FEDLIB_DATA", folder)

@@ -31,6 +31,15 @@ deploy app NEW --method Ditto --task digits --@ | rounds=abc cohort=x set=lam=-1
 compare FedAvg --data CSV --label y --client @ | who
 deploy keys @ --host a --clients 2 | FILE
 @ | fly
+data get @ | digts
+run FedAvg digits:clients=3,clients=4 | clients
+run FedAvg digits --tier tiny | --tier
+run FedAvg digits --set lr=1 --set lr=2 | lr
+run FedAvg digits --seed -1 | seed
+run FedAvg digits --set step=SAN(rho=.1) | SAN SAM
+compare FedAvg --data CSV --client a --label y --sensitive @ | sx
+compare FedAvg --task digits --set FedGA.alpha=3 | FedGA
+compare FedAvg --task digits --report no/r.html | no
 """
 
 

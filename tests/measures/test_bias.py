@@ -1,5 +1,7 @@
 """Bias metrics: fairlearn, tables worked by hand, limits."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -38,16 +40,13 @@ def test_fairlearn_agrees():
     for A, seed in ((2, 0), (2, 1), (3, 2), (4, 3)):
         a, y, said = data(A, seed=seed)
         n, of = count(a, y, said, A), {"sensitive_features": a}
-        odds = fm.equalized_odds_difference
+        odds = partial(fm.equalized_odds_difference, y, said, **of)
         rates = {"t": fm.true_positive_rate, "s": fm.selection_rate}
         by = fm.MetricFrame(metrics=rates, y_true=y, y_pred=said, **of)
         # y and yhat change places
         turned = fm.MetricFrame(metrics=rates["t"], y_true=said, y_pred=y, **of)
         gaps = by.by_group["t"] - by.overall["t"], turned.by_group - turned.overall
-        want = [
-            odds(y, said, agg="worst_case", **of),
-            2 * odds(y, said, **of, agg="mean"),
-        ]
+        want = [odds(agg="worst_case"), 2 * odds(agg="mean")]
         want += [fm.demographic_parity_difference(y, said, **of)]
         want += [float(gap.abs().max()) for gap in gaps]
         got = [getattr(bias, name)(n) for name in GROUP]

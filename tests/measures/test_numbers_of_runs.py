@@ -115,10 +115,8 @@ def test_areas_and_windows():
 
 
 def test_the_round_that_triggers():
-    first = [
-        curves.trigger_round(record([[1]], on=on)) for on in ([0, 0, 1, 1], [0, 0])
-    ]
-    assert first == [2, math.inf]
+    for on, first in (([0, 0, 1, 1], 2), ([0, 0], math.inf)):
+        assert curves.trigger_round(record([[1]], on=on)) == first
 
 
 def test_early_accuracy():

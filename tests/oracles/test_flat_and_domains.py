@@ -26,8 +26,7 @@ BODY, HEAD = LAYERS
 
 
 def test_fedsam_by_hand():
-    """eq:fedsam-perturb, eq:fedsam-step: with momentum and decay, which act on w;
-    running statistics are read at w, not at w + e."""
+    """eq:fedsam-perturb, eq:fedsam-step: with momentum and decay, which act on w."""
     task, rho = toy(sizes=SIZES), 0.3
     w, ws = task.init(SEED), []
     for c in range(3):
@@ -43,11 +42,6 @@ def test_fedsam_by_hand():
     got = served(make("FedSAM", task, rho=rho, **more))["w"]
     assert gap(got, averaged(ws, SIZES)) < NEAR
     assert same(got, served(make("FedAvg", task, step=SAM(rho), **more))["w"])
-    task = toy(Normed(5, 6, 3), sizes=(4,))
-    sam = served(make("FedSAM", task, rho=9.0), how="vmap")["w"]
-    plain = served(make("FedAvg", task))["w"]
-    assert task.buffers and gap(*(subset(w, task.buffers) for w in (sam, plain))) < NEAR
-    assert gap(sam, plain) > 1e-3
 
 
 def moved(a, b, layer):
@@ -194,6 +188,7 @@ def test_ghn_client_by_hand():
 
 
 FORMS = "mirror", "mirror_std", "additive", "closed"
+UNEVEN = (-4, 0.2), (4, 1.2)  # ends of gaps and of weights
 TOY = toy()
 
 
@@ -270,10 +265,7 @@ def test_forms_of_faa():
     """eq:faa-z, eq:faa-step, and the bounds; no gaps move nothing."""
     g = np.random.default_rng(0)
     for form, C, eta in itertools.product(FORMS, range(2, 8), (0.1, 0.5, 1)):
-        faa, G, a = (
-            make("FAA", TOY, form=form),
-            *g.uniform((-4, 0.2), (4, 1.2), (C, 2)).T,
-        )
+        faa, (G, a) = make("FAA", TOY, form=form), g.uniform(*UNEVEN, (C, 2)).T
         a = a / a.sum()
         b = faa.moved(f64(a), f64(G), eta)
         assert np.allclose(b, by_hand(form, a, G, eta), atol=1e-6), (form, C, eta)
@@ -403,10 +395,8 @@ def test_a_round_of_grace_by_hand():
         ends = [{k: w[k] + s * step[k] for k in w} for s in signs]
         ends = [near(end, 0.15, seed=i + 5) for i, end in enumerate(ends)]
         new = method.aggregate({"w": w}, {"w": stack(ends), "n": n}, None)
-        D = torch.stack(
-            [torch.cat([(w[k] - e[k]).flatten() for k in names]) for e in ends]
-        )
-        s = brute(kind, D, [w[k].numel() for k in names])
+        D = [torch.cat([(w[k] - e[k]).flatten() for k in names]) for e in ends]
+        s = brute(kind, torch.stack(D), [w[k].numel() for k in names])
         assert bool(s.min() < 0.01) == apart and (s > 0).all()
         p = n * f64(s) / (n @ f64(s))
         assert gap(new["log"].values(), [p, f64(s)]) < NEAR

@@ -96,26 +96,6 @@ def test_running_statistics_are_averaged_and_move_no_parameter():
             assert not set(new.get(k, {})) & set(names), (name, k)
 
 
-def test_what_training_moves_is_scored_after_it():
-    """A personal view that local training changes is one of `post`, and none else."""
-    for name in METHODS:
-        if name in BESIDE_CLIP:
-            continue
-        t = toy(Normed(5, 6, 3) if name == "FedBN" else None, groups=GROUPS)
-        m, w, ids = make(name, t, **QUICK.get(name, {})), t.init(SEED), torch.arange(6)
-        asked = lambda f, tree=None, m=m: {"m": torch.ones(6, 2, 2), "n": torch.ones(6)}
-        r = Round(0, 9, torch.tensor(0), asked, ids)
-        down, s = m.send(m.server(w, r), ids), t.shards(0, 0, 9, ids, m.plans())[3]
-        with torch.no_grad():
-            d = pick(down, 3)
-            mine = m.receive(d, m.client(w, s), s)
-            both, x = (mine, m.local(d, mine, s)[0]), s.all("test").x
-            a, b = ({k: v(x) for k, v in m.views(d, c, s).items()} for c in both)
-        moved = {k for k, v in a.items() if gap([v], [b[k]]) > 1e-9}
-        assert ("personal" in moved) == ("personal" in m.post), name
-        assert set(m.post) <= moved, name
-
-
 ZERO = torch.tensor(0)
 NO_RULE = """Local Centralised SCAFFOLD FedDyn q-FedAvg FedMGDA+ FedFV FedProto pFedHN
 pFedHN-chunked""".split()

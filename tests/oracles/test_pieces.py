@@ -16,19 +16,15 @@ from hypothesis import strategies as st
 from toys_core import Normed, gap, same, toy
 from toys_plain import f64, flat, near, noise
 
-from fedlib.core.local import Plain
 from fedlib.core.pool import Block, Groups, parity
-from fedlib.core.random import LazyKey
 from fedlib.core.shards import Batch
-from fedlib.core.tree import leaves, pick, stack
-from fedlib.methods.base.fedavg import FedAvg
+from fedlib.core.tree import leaves, pick
 from fedlib.nets import MLP, Linear
 from fedlib.pieces import align, condense, robust, secure
 from fedlib.pieces import surrogates as bias
 from fedlib.pieces.privacy import epsilon
 from fedlib.pieces.robust import DeepSight, Mean, Median, MultiKrum, TrimmedMean
 from fedlib.pieces.secure import Fixed, Party, total
-from fedlib.pieces.steps import Private
 
 
 def explicit(name, z, z0):
@@ -288,30 +284,6 @@ def test_epsilon_is_that_of_the_gaussian_mechanism_and_of_opacus():
     assert epsilon(0, 64, 450, 0) == epsilon(1, 64, 450, 0) == 0
 
 
-def test_the_private_step_clips_row_by_row_and_adds_its_noise():
-    """A loop over rows, over the nominal batch; padding is nobody; noise by moments."""
-    task = toy()
-    w = task.init(0)
-
-    def rows_of(*r, m=None, key=1):
-        r, key = torch.tensor(r), LazyKey(torch.tensor(key))
-        return Batch(task.x[r], task.y[r], None, m, r, key, 8)
-
-    one = [Plain()(task.loss)(w, rows_of(i)) for i in range(6)]
-    size = [float(flat(g).norm()) for g in one]
-    for clip in (0.05, 1.0, 1e9):
-        d = Private(clip, 0.0)(task.loss)
-        cut = [min(1, clip / s) / 8 for s in size]
-        want = {k: sum(c * g[k] for g, c in zip(one, cut)) for k in w}
-        padded = rows_of(*range(8), m=f64([1] * 6 + [0] * 2))
-        assert max(gap(d(w, b), want) for b in (rows_of(*range(6)), padded)) < 1e-13
-    assert min(size) < 1 < max(size)
-    loud = Private(0.7, 1.5)(toy(MLP(5, 2000, 3)).loss)
-    w = MLP(5, 2000, 3).init(0, torch.float64)
-    a, b = (flat(loud(w, rows_of(0, key=k))) * 8 / (1.5 * 0.7) for k in (1, 2))
-    assert abs(float(a.std()) - 1) < 0.03 > abs(float((a * b).mean()))
-
-
 HIGH, PHASES = 4.0, ["keys", "share", "mask", "unmask"]
 
 
@@ -533,13 +505,3 @@ def test_deepsight_leaves_nothing_of_a_coordinated_attack_on_the_head():
     size = still.norm(dim=1, keepdim=True)
     clipped = still * (size.median() / size).clamp(max=1)
     assert torch.allclose(call(DeepSight(50), still), clipped.mean(0))
-
-
-def test_rules_act_on_parameters_and_leave_buffers_to_the_mean():
-    task = toy(Normed(5, 6, 3))
-    ws = stack([task.init(s) for s in range(5)])
-    w, p = task.init(9), f64([0.1, 0.3, 0.2, 0.25, 0.15])
-    got = FedAvg(task, rule=Median()).combine(w, ws, p)
-    for k in w:
-        mean, middle = torch.tensordot(p, ws[k], 1), ws[k].median(0).values
-        assert gap([got[k]], [mean if k in task.buffers else middle]) < 1e-12, k

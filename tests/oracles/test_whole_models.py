@@ -91,10 +91,8 @@ def test_averages_and_controls():
         agree("FedAvg-FT", tuned, more)
         agree("FedProx-FT", tuned, more | {"mu": 0.7})
     for name in ("FedPer", "FedPer-online"):  # from the model that one would use
-        inner = partial(make, name)
-        m, rec = recorded(
-            lambda t, f=inner, **h: Tuned(t, inner=f(t, **h), tune=0), toy()
-        )
+        as_it_is = lambda t, n=name, **h: Tuned(t, inner=make(n, t, **h), tune=0)
+        m, rec = recorded(as_it_is, toy())
         for a, b in zip(answers(m, rec, "tuned"), answers(m, rec, "personal")):
             assert torch.equal(a, b), name
 

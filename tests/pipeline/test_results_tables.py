@@ -50,7 +50,7 @@ def test_versus_subtracts_at_the_same_seed_and_place():
 
 
 def test_lead_is_over_the_rival_with_the_best_mean():
-    rows = [("A", "P=1;PA=1", 1, 5.0), ("A", "P=1;PA=1", 2, 6.0)]
+    rows = [("A", "P=1;PA=1", s, 4.0 + s) for s in (1, 2, 3)]  # 3: no rival
     rows += [("B", "P=1", 1, 1.0), ("B", "P=1", 2, 9.0)]  # mean 5
     rows += [("C", "P=1", 1, 6.0), ("C", "P=1", 2, 6.0)]
     old = seeds(rows + [("A", "P=0.2", 1, 1.0), ("D", "P=1", 1, 99.0)])
@@ -60,7 +60,7 @@ def test_lead_is_over_the_rival_with_the_best_mean():
     low = old.assign(metric="best_gini")  # the lower, the better: B
     got = added(derive.lead(low, "A", ["B", "C"], "x", "best_gini"), low)
     assert [*got.values()] == [4.0, -3.0]
-    for bad, word in ((pd.concat([old, old]), "two runs of"), (old[:2], "A beside")):
+    for bad, word in ((pd.concat([old, old]), "two runs of"), (old[:3], "A beside")):
         with pytest.raises(ResultError, match=word):
             derive.lead(bad, "A", ["B", "C"], "x")
 

@@ -64,12 +64,8 @@ def toy(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("DVC_NO_ANALYTICS", "1")  # else a process of DVC outlives us
-    files = {
-        "dvc.yaml": TOY,
-        "toy.py": "the toy",
-        "in.txt": "one",
-        "params.yaml": PARAMS,
-    }
+    files = {"dvc.yaml": TOY, "params.yaml": PARAMS}
+    files |= {"toy.py": "the toy", "in.txt": "one"}
     files |= {".dvc/config": CONFIG, ".gitignore": "tiers\nruns\n/data\n/.dvc/tmp\n"}
     files |= {".dvcignore": "tiers\n", "old/page.md": "old", "run.sh": "#!/bin/sh"}
     for name, text in files.items():

@@ -36,11 +36,8 @@ def _colours(node, above: dict) -> Iterator[str]:
             yield from _colours(hatch, {})
         return
     own = dict(re.findall(r"([\w-]+):\s*([^;]+)", node.get("style", "")))
-    style = (
-        above
-        | own
-        | {k: node.attrib[k] for k in ("fill", "stroke") if k in node.attrib}
-    )
+    said = {k: node.attrib[k] for k in ("fill", "stroke") if k in node.attrib}
+    style = above | own | said
     shown = float(style.get("opacity", 1))
     if tag in DRAWN and not (tag == "text" and len(node)):
         for paint, usual in (("fill", "#000000"), ("stroke", "none")):

@@ -20,9 +20,8 @@ from fedlib.measures.statistics import average_ranks
 from fedlib.methods import METHODS
 
 FIELDS = dict(title="Fair methods end higher", alt="Two curves.", data="toy")
-FIELDS |= dict(
-    tier="tiny", seeds=[1, 2, 3], notebook="a.ipynb", stage="fedga@synthetic"
-)
+FIELDS |= dict(tier="tiny", seeds=[1, 2, 3])
+FIELDS |= dict(notebook="a.ipynb", stage="fedga@synthetic")
 
 
 @pytest.fixture(autouse=True)
@@ -60,12 +59,8 @@ def test_the_same_drawing_gives_the_same_bytes(tmp_path):
     assert first.meta.items() >= (FIELDS | {"name": "a", "seeds": "seeds 1–3"}).items()
     size = first.meta["width"], first.meta["height"]
     assert size == pytest.approx(plots.RC["figure.figsize"], abs=0.3)
-    words = {
-        5: "5 seeds",
-        "1": "one seed",
-        "none": "no seeds",
-        "0 only": "seeds 0 only",
-    }
+    words = {5: "5 seeds", "1": "one seed", "none": "no seeds"}
+    words["0 only"] = "seeds 0 only"
     assert all(plots.files.in_words(s) == w for s, w in words.items())
     assert plots.files.in_words([4]) == "seed 4"
     assert not plt.get_fignums()  # closed
@@ -119,10 +114,8 @@ def test_charts_use_colours_the_theme_can_swap_and_name_each_method():
         text = plots.svg(fig, "t", "a").replace("&#160;", " ")
         assert strangers(text) == [], name
         for m in NAMES if "frames" not in name else ():
-            assert re.search(rf">\s*{re.escape(plots.label(m))}(?: |<)", text), (
-                name,
-                m,
-            )
+            named = rf">\s*{re.escape(plots.label(m))}(?: |<)"
+            assert re.search(named, text), (name, m)
         plt.close(fig)
 
 
@@ -239,12 +232,10 @@ def test_violins_of_mirrored_values_are_densities_up_to_the_bounds(ax):
     violins(ax)
     for m, body in zip(NAMES, ax.collections):
         (x, y), row = body.get_paths()[0].vertices.T, NAMES.index(m)
-        half = abs(y - row)
         want = statistics.kde(CLIENTS[CLIENTS.method == m].acc, x)
-        some = (x > 0) & (x < 100)
-        assert np.allclose(
-            half[some] / half.max(), (want / want.max())[some], atol=0.03
-        )
+        got, some = abs(y - row), (x > 0) & (x < 100)
+        got, want = (v[some] / v.max() for v in (got, want))
+        assert np.allclose(got, want, atol=0.03)
 
 
 def test_smoothing_is_at_most_a_fifth_and_the_axis_says_it(ax):

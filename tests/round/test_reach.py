@@ -57,9 +57,8 @@ def elsewhere(method, away=(), **more):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_clients_elsewhere_give_the_same_bits(name, tmp_path):
-    method = make(
-        name, toy(Normed(5, 6, 3) if name == "FedBN" else None, groups=GROUPS)
-    )
+    network = Normed(5, 6, 3) if name == "FedBN" else None
+    method = make(name, toy(network, groups=GROUPS))
     more = RUN | ({"cohort": None, "own": True} if name == "Ditto" else {})
     want = engine.run(method, **more)
     got = elsewhere(method, **more)

@@ -229,11 +229,8 @@ class Mine(Base):
 '''
 COUNTS = [("tau: float = 1.0", "tau: float = 2.0"), ("LIMIT = 2", "LIMIT = 3")]
 COUNTS += [("x * LIMIT", "x - LIMIT"), ('"sample"', '"all"'), ("{1, 2}", "{1, 3}")]
-COUNTS += [
-    ("(up)\n\n", "(up) * 2\n\n"),
-    ("go() if", "go() or 1 if"),
-    ("shard)\n", "1)\n"),
-]
+COUNTS += [("(up)\n\n", "(up) * 2\n\n"), ("go() if", "go() or 1 if")]
+COUNTS += [("shard)\n", "1)\n")]
 NOTHING = [("# a comment", "# another"), ("A method of one's own.", "Mine.")]
 
 
@@ -261,10 +258,10 @@ def test_what_is_ones_own_counts(tmp_path, monkeypatch):
     for old, new in (("", ""), NOTHING[0], COUNTS[2]):
         monkeypatch.setitem(METHODS, "Mine", mine(tmp_path, old, new))
         names.append(cell("Mine").id)
-        found = identity.user_defined(
-            [*identity.units(cell("Mine")), *identity.units(cell())]
-        )
-        assert found == {"method Mine": identity.own(METHODS["Mine"])}
+        units = [*identity.units(cell("Mine")), *identity.units(cell())]
+        assert identity.user_defined(units) == {
+            "method Mine": identity.own(METHODS["Mine"])
+        }
     assert names[0] == names[1] != names[2]
 
 

@@ -16,6 +16,7 @@ from fedlib.cli.main import main
 from fedlib.cli.text import parse_task
 from fedlib.core.pool import Pool
 from fedlib.core.task import Task
+from fedlib.core.tree import without
 from fedlib.deploy.federation import Federation
 from fedlib.nets import MLP
 from fedlib.pieces.robust import Median
@@ -177,9 +178,8 @@ def started(app, tmp_path, name, spoil=lambda m: m, nodes=None, **more):
 @pytest.mark.parametrize("name", ("FedGA", "Ditto", "FAA", "FedBABU"))
 def test_flowers_messages_carry_the_same_numbers(app, tmp_path, name):
     grid, method, record = started(app, tmp_path, name)
-    want = fedlib.run(
-        method, rounds=R, cohort=2, how="loop", device="cpu", progress=False
-    )
+    usual = {"how": "loop", "device": "cpu", "progress": False}
+    want = fedlib.run(method, rounds=R, cohort=2, **usual)
     assert same(seen(record), seen(want))
     assert record.meta["bytes"] == want.meta["bytes"]
     kinds = {k for k, _ in grid.seen}
@@ -228,10 +228,8 @@ def test_trees_come_back_to_the_bit(app):
     }  # fmt: skip
     got = app.unpack(app.pack(tree))
     assert list(got) and got.keys() == tree.keys() and got["empty"] == {}
-    assert same(
-        {k: got[k] for k in tree if k != "empty"},
-        {k: v for k, v in tree.items() if k != "empty"},
-    )
+    full = without(tree, ["empty"])
+    assert same({k: got[k] for k in full}, full)
     with pytest.raises(ValueError, match="limit"):
         app.unpack(app.pack(tree), 8)
     with pytest.raises(ValueError, match="'a' has a value"):
@@ -253,9 +251,8 @@ def test_the_commands(tmp_path, capsys):
     allowed = [x for x in (at / "nginx.conf").read_text().split("location")[1:]]
     assert [x.split()[0] for x in allowed] == ["/v1/fleet/", "/"]
     keys = tmp_path / "keys"
-    assert (
-        main(f"deploy keys {keys} --host a.example --clients 2 --days 30".split()) == 0
-    )
+    line = f"deploy keys {keys} --host a.example --clients 2 --days 30"
+    assert main(line.split()) == 0
     assert all(p.stat().st_mode & 0o077 == 0 for p in keys.iterdir())
     read = lambda name: x509.load_pem_x509_certificate((keys / name).read_bytes())
     read("server.pem").verify_directly_issued_by(read("ca.pem"))

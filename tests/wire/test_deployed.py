@@ -103,9 +103,8 @@ def test_scores_that_cannot_be_right():
     c = member(method, 2)
     record = simulated(method, cohort=absent(method, c, 2))
     pre = lambda out, **new: out | {"pre": out["pre"] | new}
-    claim = lambda v: (
-        lambda out: pre(out, acc=tmap(lambda x: x * 0 + v, out["pre"]["acc"]))
-    )
+    all_ = lambda v, acc: tmap(lambda x: x * 0 + v, acc)
+    claim = lambda v: lambda out: pre(out, acc=all_(v, out["pre"]["acc"]))
     for fault in (late, claim(1.1), claim(-0.1), claim(math.nan)):
         parties = Parties(method, spoil=at(c, 2, fault, "score")).serve()
         agree(parties, record, but=("pre", "post", "cells"))
@@ -201,9 +200,8 @@ def test_what_is_no_question_or_would_tell_a_row_is_refused(monkeypatch):
     client = Parties(build("Leaks")).clients[0]
     down = {"w": client.method.task.init(0)}
     for name in ("local", "receive", "fit", "_rows", "__init__", "inner.local", "peek"):
-        with pytest.raises(
-            ValueError, match="row" if name == "peek" else "no question"
-        ):
+        said = "row" if name == "peek" else "no question"
+        with pytest.raises(ValueError, match=said):
             client.answer({"t": 0, "question": name}, down)
     for t in (-2, R + 1):
         with pytest.raises(ValueError, match=f"round {t}"):

@@ -95,9 +95,7 @@ class Network:
     def proxy(self):
         """The port of nginx in front of the SuperLink, or None where there is none."""
         if not shutil.which("nginx"):
-            warnings.warn(
-                "nginx is not installed: the proxy is not tried", stacklevel=1
-            )
+            warnings.warn("no nginx here: the proxy is not tried", stacklevel=1)
             return None
         port, conf = free_port(), (self.at / "app/nginx.conf").read_text()
         conf = conf.replace("8443", f"127.0.0.1:{port}").replace("8000", str(self.port))

@@ -79,11 +79,8 @@ class Parties:
         run = self.asked[0][2]["run"]
         of = [self.clients[c].read(run) for c in range(self.fed.C)]
         fresh = lambda c: begin(self.clients[c].method, c, self.fed)
-        rows = [
-            kept[int(s)] if kept else fresh(c)
-            for c, (kept, s) in enumerate(zip(of, steps))
-        ]
-        return stack(rows)
+        both = enumerate(zip(of, steps))
+        return stack([k[int(s)] if k else fresh(c) for c, (k, s) in both])
 
     def left(self):
         """(client, round) of those that were left out."""
