@@ -41,10 +41,8 @@ if not TYPE_CHECKING:
         commands that need no torch start at once.
         """
         if name in MADE_IN:
-            value = globals()[name] = getattr(
-                import_module(f".{MADE_IN[name]}", __name__), name
-            )
-            return value
+            made = getattr(import_module(f".{MADE_IN[name]}", __name__), name)
+            return globals().setdefault(name, made)
         if name == "__version__":
             return import_module(".core.files", __name__).version()
         if name == "metrics":

@@ -1,6 +1,4 @@
-"""Open the notebooks in JupyterLab; run by `make lab`.
-
-python -m repro.lab [options of jupyter lab, such as --no-browser]
+"""Open the notebooks in JupyterLab: python -m repro.lab [options of jupyter lab]
 
 Notebooks read params.yaml and write to results/, so their kernels start in the root of
 the repository, as in the pipeline, and not in the notebook's folder.

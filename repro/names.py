@@ -48,6 +48,6 @@ def pieces(setting):
 
 def hint(value, known):
     """What somebody may have meant, for the end of an error message."""
-    near = difflib.get_close_matches(str(value), [str(k) for k in known], 1, 0.4)
-    there = ", ".join(sorted(map(str, known)))
-    return f"did you mean {near[0]!r}?" if near else f"known: {there}"
+    there = sorted(map(str, known))
+    near = difflib.get_close_matches(str(value), there, 1, 0.4)
+    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(there)}"

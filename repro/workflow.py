@@ -1,5 +1,4 @@
-"""The diagram of one round of a method; called by the notebooks of papers
-and chapters.
+"""The diagram of one round of a method; called by notebooks of papers and chapters.
 
 papers/<paper>/workflow.py has the boxes of the paper's methods.
 """

@@ -35,9 +35,8 @@ def show(method):
             more = (k for k in ("range", "choices", "grid", "source") if f.metadata[k])
             facts = f.metadata["what"], *(f"{k} {f.metadata[k]}" for k in more)
             print(f"  {f.name} = {f.default}:", "; ".join(facts))
-    print(
-        f"\nsource: {m.__module__}\n", fedlib.cite(method) if m.card else "", sep="\n"
-    )
+    bib = fedlib.cite(method) if m.card else ""
+    print(f"\nsource: {m.__module__}\n\n{bib}")
 
 
 def run(
@@ -89,6 +88,7 @@ def compare(
     rounds: int = 50,
     seeds: int = 3,
     cohort: int = None,
+    search: int = 0,
     folder=None,
     workers: int = 1,
     report: Path = None,
@@ -102,6 +102,7 @@ def compare(
     features: columns: the inputs, A,B (all others)
     task: a built-in task instead, as digits:clients=10,dirichlet=.3
     set: a hyper-parameter, METHOD.NAME=VALUE, as FedGA.alpha=3; repeatable
+    search: settings of each method to try first, its step among them, as 16
     report: write a page that answers, as report.html
     """
     from ..core.userdata import read
@@ -120,7 +121,7 @@ def compare(
     several = {"positive": positive, "features": features}
     roles |= {k: words and words.split(",") for k, words in several.items()}
     on = parse_task(task) if task else fedlib.Task.from_frame(read(data), **roles)
-    how = {"folder": folder, "workers": workers, "cohort": cohort}
+    how = {"folder": folder, "workers": workers, "cohort": cohort, "search": search}
     result = fedlib.compare(entries, on, rounds, seeds, **how)
     print(result)
     if report:

@@ -3,6 +3,7 @@
 metrics      from clients' accuracies to one number: mean, worst tenth, Gini
 bias         from counts of groups and outcomes to bias: EO, DP, CAL, CON
 selection    which evaluations count: the last, the best validation, ...
+runs         the measures of one run, at the evaluations that count
 curves       numbers of a whole run, from its curves
 statistics   how sure a number is: intervals, paired differences, ranks, densities
 verdicts     when a difference is decided

@@ -9,6 +9,9 @@ from ..core.task import Task
 from ..pieces.robust import RULES
 from ..pieces.steps import STEPS
 from . import METHODS
+from .base.tuned import Tuned
+
+FT = "+FT"  # "FedGA+FT": each client fine-tunes what FedGA gives it
 
 
 def make(name: str, task: Task | None, **kw: Any) -> Method:
@@ -16,9 +19,13 @@ def make(name: str, task: Task | None, **kw: Any) -> Method:
 
     Pieces may be given by name, rule="Median" or step={"name": "SAM", "rho": 0.1},
     and so may the method inside a wrapper, inner="FedProx". What the wrapper does not
-    declare itself goes to that one. ValueError for an unknown name, and for a value
-    outside its range.
+    declare itself goes to that one. "FedGA+FT" is Tuned around FedGA. ValueError for an
+    unknown name, and for a value outside its range.
     """
+    if isinstance(name, str) and name.endswith(FT):
+        own = {"inner": kw.pop("inner")} if "inner" in kw else {}
+        inner = {"name": name.removesuffix(FT)} | own
+        return wrapper(FT, task, inner=inner, **kw)
     cls = named(name)
     if not (task is None or isinstance(task, Task)):
         raise ValueError(
@@ -61,7 +68,7 @@ def wrapper(name, task, **kw):
 
     Hyper-parameters that the wrapper does not declare itself go to the inner method.
     """
-    cls = METHODS[name]
+    cls = Tuned if name == FT else METHODS[name]
     own = [k for k in hyperparameters(cls) if k not in BASE]
     inner = kw.pop("inner", cls.around)
     inner = {"name": inner} if isinstance(inner, str) else inner
@@ -71,7 +78,7 @@ def wrapper(name, task, **kw):
             f"{cls.around!r}, or {{'name': its name, ...}}; a method that is built "
             f"already goes into {cls.__name__}(task, inner=...)"
         )
-    around = f"{name} around {inner['name']}"
+    around = f"{cls.__name__} around {inner['name']}"
     check_known(around, kw, own + hyperparameters(METHODS.get(inner["name"], Method)))
     rest = {k: v for k, v in kw.items() if k not in own}
     inner = make(**rest | inner | {"task": task})

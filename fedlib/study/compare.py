@@ -25,14 +25,16 @@ import torch
 from scipy import stats
 
 from ..core import engine, files, given
-from ..core.errors import SEEDS, is_whole, known, listed, refuse_if
+from ..core.errors import SEEDS, is_whole, listed, refuse_if
 from ..core.method import Method, describe
 from ..core.record import OWN_FIRST, Record, digest
 from ..core.task import Task
 from ..measures import bias, metrics, selection
+from ..methods import search as tune
 from ..methods.make import make
-from . import identity, lock
+from . import identity
 from .compute import run_jobs
+from .store import alone
 from .studies import PILOT
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ def compare(
     *,
     folder: str | Path | None = None,
     workers: int = 1,
-    grid: Mapping[str, Mapping[str, Sequence[Any]]] | None = None,
+    search: int = 0,
     progress: bool | None = None,
     **how: Any,
 ) -> Comparison:
@@ -79,39 +81,35 @@ def compare(
     (on others: see fedlib.study.compute). progress: a bar (True), nothing (False), or a
     bar on a terminal only (None).
 
-    grid: tune hyper-parameters first, {"FedGA": {"alpha": [1, 3]}}: each configuration
-    runs once, with a seed of 1000 or more that counts nowhere else; the highest mean
-    validation accuracy over clients is taken.
+    search: so many settings of each method are tried first, the local step among them
+    (fedlib.methods.search), on seeds from 1000 on that count nowhere else; what an
+    entry gives stays. A row is the highest mean validation accuracy over clients; where
+    another setting has the best worst tenth, that one is a row "FedGA (worst)".
 
     A method that fails is named in `failed`, and stops no other. ValueError where every
     method fails.
     """
     given.check_values({**locals(), "how": None, **how}, VALUES)
-    seeds, grid, configs = seeds_of(seeds), grid or {}, {}
-    for name, build in map(method_of, methods):
-        refuse_if(name in configs, f"{name} is listed twice: change a hyper-parameter")
-        configs[name] = configurations(name, build, grid.get(name, {}))
-    for name in grid:
-        known(configs, "method in grid", name)
+    seeds, entries, how_many = seeds_of(seeds), {}, (workers, progress)
+    for name, *entry in map(method_of, methods):
+        refuse_if(name in entries, f"{name} is listed twice: change a hyper-parameter")
+        entries[name] = entry
     usual = {"guests": bool(task.guests), "every": math.ceil(rounds / EVALUATIONS)}
     runs = Runs(task, rounds, usual | how, given.checked_folder(folder))
-    rule = rule_of(rule, task, runs.settings["splits"], grid)
-    pilot, best = next(s for s in itertools.count(PILOT) if s not in seeds), {}
+    rule = rule_of(rule, task, runs.settings["splits"], search)
     with one_thread():
-        for name, of in configs.items():
-            tried = runs.all(of, [pilot], workers, progress) if name in grid else {}
-            score = {words: validation(r, rule) for words, (r,) in tried.items()}
-            best[name] = max(score, key=score.get, default="")
-        some = {name: of[best[name]] for name, of in configs.items()}
-        records, failed = runs.all(some, seeds, workers, progress), {}
-    for name in configs:
+        some, tuned = {k: m for k, (m, _) in entries.items()}, {}
+        if search:
+            some, tuned = searched(runs, entries, search, seeds, rule, *how_many)
+        records, failed = runs.all(some, seeds, *how_many), {}
+    for name in some:
         each = zip(seeds, records[name])
         if why := [f"seed {s}: {r}" for s, r in each if isinstance(r, str)]:
             failed[name] = why[0]
             del records[name]
     lines = "".join(f"\n  {name}: {why}" for name, why in failed.items())
     refuse_if(not records, f"compare: no method has finished{lines}")
-    tuned = {n: f"{best[n]} (best of {len(configs[n])})" for n in records if n in grid}
+    tuned = {k: words for k, words in tuned.items() if k in records}
     return Comparison(records, rule, failed, tuned, runs.settings, task.compared)
 
 
@@ -134,35 +132,35 @@ def seeds_of(v):
     return [int(s) for s in each] if fine and len({*each}) == len(each) else []
 
 
-GRID = 'values to try by method, as {"FedGA": {"alpha": [1, 3, 5]}}'
 VALUES = given.VALUES | {  # argument -> (is it fine?, what to give)
     "methods": (listed, 'a list of methods, as ["FedAvg", "FedGA"]'),
     "task": (lambda v: isinstance(v, Task), "a fedlib.Task, as from_arrays makes"),
     "seeds": (seeds_of, f"how many, from 1 to {MOST}, or which, as in [0, 1, 2]"),
     "rule": (given.or_none(callable), "a function of fedlib.measures.selection"),
-    "grid": (given.or_none(lambda v: isinstance(v, Mapping)), GRID),
+    "search": (lambda v: is_whole(v) and v <= MOST, "how many settings to try, as 16"),
 }
 VALUES |= dict.fromkeys(("rounds", "workers"), given.VALUES["every"])
 
 
-def rule_of(rule, task, splits, grid):
-    """The rule that counts; ValueError where it or a grid lacks validation rows."""
+def rule_of(rule, task, splits, search):
+    """The rule that counts; ValueError where it or a search lacks validation rows."""
     rows = [len(r) for r in task.val] if "val" in splits else [0]
-    chooses = grid or rule in (selection.best_val, selection.best_val_gini)
-    why = f"{task.name} scores no validation rows, by which a grid or best_val chooses"
+    chooses = search or rule in (selection.best_val, selection.best_val_gini)
+    why = (
+        f"{task.name} scores no validation rows, by which a search or best_val chooses"
+    )
     refuse_if(chooses and not any(rows), f"{why}: give parts, and 'val' in {splits}")
     return rule or (selection.best_val if all(rows) else selection.last)
 
 
 def method_of(entry):
-    """(name in the table, function of hyper-parameters -> Method) of an entry."""
+    """(name in the table, Method, names of what is given) of an entry."""
     if isinstance(entry, Method):
-        of = functools.partial(replace, entry, task=None)
-        return identity.plain(entry)["name"], of
+        return identity.plain(entry)["name"], replace(entry, task=None), ()
     pair = isinstance(entry, (tuple, list)) and len(entry) == 2
     name, hyper = entry if pair else (entry, {})
     label = f"{name}({listing(hyper)})" if hyper else name
-    return label, functools.partial(make, name, None, **hyper)
+    return label, make(name, None, **hyper), tuple(hyper)
 
 
 def listing(point):
@@ -170,20 +168,40 @@ def listing(point):
     return ", ".join(f"{k}={v}" for k, v in point.items())
 
 
-# ---------------------------------------------------------------- hyper-parameters
-def configurations(name, build, of):
-    """{words: Method} of a method's grid; of one that is not tuned {"": Method}."""
-    points = [dict(zip(of, values)) for values in itertools.product(*of.values())]
-    refuse_if(not points, f"grid of {name}: give at least one value to try of each")
-    return {listing(point): build(**point) for point in points}
+# ---------------------------------------------------------------- the search
+def searched(runs, entries, K, seeds, rule, *how):
+    """{row: Method at what won}, {row: that in words}, of {name: (Method, given)}."""
+    of, words = {}, {}
+    for name, (m, fixed) in entries.items():
+        for i, point in enumerate(tune.settings(m, K)):
+            point = {k: v for k, v in point.items() if k not in fixed}
+            of[name, i], words[name, i] = tune.at(m, **point), listing(point)
+    fresh = (s for s in itertools.count(PILOT) if s not in seeds)
+    pilots = [*itertools.islice(fresh, tune.PILOTS)]
+    tried = runs.all(of, pilots[:1], *how)
+    level = pd.Series({k: validation(r, rule) for k, (r,) in tried.items()})
+    each = level.groupby(level=0, sort=False)
+    left = [k for _, v in each for k in tune.best(v, tune.FINALISTS)]
+    more = runs.all({k: of[k] for k in left}, pilots[1:], *how)
+    some, tuned, all_of = {}, {}, {k: tried[k] + more[k] for k in left}
+    for by, measure in ("", metrics.mean_acc), (" (worst)", metrics.worst):
+        score = lambda r, m=measure: validation(r, rule, m)
+        level = pd.Series({k: np.mean([*map(score, v)]) for k, v in all_of.items()})
+        for name, v in level.groupby(level=0, sort=False):
+            (won,) = tune.best(v)
+            if of[won] != some.get(name):
+                some[name + by], tuned[name + by] = of[won], words[won]
+    return some, tuned
 
 
-def validation(r, rule):
-    """Mean validation accuracy of a pilot at the round that counts; -1 for none."""
+def validation(r, rule, measure=metrics.mean_acc):
+    """A measure of a pilot's validation accuracies at the round that counts, of clients
+    that have such rows; -1 for none.
+    """
     if isinstance(r, str):
         return -1.0
-    at = selection.picked(rule, r, view_of(r))
-    return float(np.nanmean(r["pre", view_of(r), "val"][at]))
+    a = r["pre", view_of(r), "val"][selection.picked(rule, r, view_of(r))]
+    return float(np.mean([measure(row[~np.isnan(row)]) for row in a]))
 
 
 # ---------------------------------------------------------------- runs
@@ -215,7 +233,7 @@ class Runs:
             of = describe(method), identity.own(cls := type(method))
             of = identity.digest([self.settings, cls.__name__, *of])
             at = self.folder / f"{cls.__name__}-{of}" / str(seed)
-        with lock.alone(at, wait) if at else nullcontext(True) as mine:
+        with alone(at, wait) if at else nullcontext(True) as mine:
             if mine:
                 how = self.how | {"folder": at, "progress": False}
                 record = engine.run(method, self.task, self.rounds, seed, **how)

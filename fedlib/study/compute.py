@@ -23,7 +23,7 @@ from tqdm import tqdm
 from ..core import clients, engine, errors
 from ..data import tasks
 from ..methods import make
-from . import lock
+from .store import alone
 
 SMALL = ("Linear", "MLP", "Adapter", "Prompts")  # faster on the cores than on a GPU
 
@@ -58,7 +58,7 @@ def compute_cell(cell, wait=True, runs="runs", device=None):
     folder = Path(runs, cell.id)
     if (done := folder / "record").exists():
         return folder
-    with lock.alone(folder, wait) as mine:
+    with alone(folder, wait) as mine:
         if mine and not done.exists():  # nobody has finished it meanwhile
             try:
                 trained(cell, device, folder)

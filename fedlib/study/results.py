@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,27 +25,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core.errors import known, listed, refuse_if
+from ..core.errors import listed, refuse_if
 from ..core.record import Record
-from ..measures import bias, curves, metrics, selection
+from ..measures import metrics, runs
+from ..measures.runs import BIAS, MEASURES, Measures, at_each, means, picked, scoring
 from . import TIERS
-from .store import rows_of
 from .studies import Cell
 
-Measures = Mapping[str, Callable[..., Any]]
-MEASURES = {  # name in the tables -> function of accuracies [.., C]; percent but Gini
-    "mean_acc": lambda a: 100 * metrics.mean_acc(a),
-    "std_acc": lambda a: 100 * metrics.std_acc(a),
-    "worst10_acc": lambda a: 100 * metrics.worst(a),
-    "top10_minus_bottom10": lambda a: 100 * metrics.gap(a),
-    "best_gini": metrics.gini,
-}
-# say nothing of a single guest
-SPREAD = ("std_acc", "worst10_acc", "top10_minus_bottom10", "best_gini")
-BIAS = ("EO", "DP", "CAL", "EO_sum", "CAL_ppv", "positive_rate")
-BIAS = {name: getattr(bias, name) for name in BIAS}  # of counts [.., A, 2, 2]
 SCORED = ("pre", "global")  # moment and view, unless a study says otherwise
-SITES = ("amazon", "caltech", "dslr", "webcam")  # clients that papers print by name
 JUDGED = "scored"  # the moment and the view by which the study judges a method
 
 
@@ -120,20 +106,22 @@ class Study:
         function method -> (moment, view); None: the study's.
         """
         choose = (lambda method: scored) if isinstance(scored, tuple) else scored
-        numbers = lambda *at: means(at_each(measures, *at)) | site_accuracies(*at)
+        numbers = lambda *at: means(at_each(measures, *at)) | runs.site_accuracies(*at)
         return self._long(numbers, rules, choose)
 
     def biases(self, rules=("last10_mean",), measures: Measures = BIAS):
         """Seeds of how the model treats groups, over all clients' test rows together:
         `measures` of counts [.., A, 2, 2], CON, and the accuracy as a fraction.
         """
-        return self._long(lambda *at: means(bias_of(measures, *at)), rules)
+        return self._long(lambda *at: means(runs.bias_of(measures, *at)), rules)
 
-    def validation(self, rule: str = "best_val") -> pd.DataFrame:
-        """The same for the mean validation accuracy, by which a grid is searched."""
+    def validation(self, rule: str = "best_val", measure=metrics.mean_acc):
+        """The same for a measure of validation accuracies, by which settings are
+        chosen; of a run that diverged 0.
+        """
         of = lambda r, key, by: r[scoring(key), key[1], "val"][picked(by, r, key)]
-        mean = lambda *at: {"val_acc": 100 * float(np.mean(metrics.mean_acc(of(*at))))}
-        return self._long(mean, [rule])
+        mean = lambda r, *at: np.mean(measure(of(r, *at))) * ("diverged" not in r.meta)
+        return self._long(lambda *at: {"val_acc": 100 * float(mean(*at))}, [rule])
 
     def whole(self, measures: Measures, dataset=None, method=None):
         """The same for numbers of whole runs: {name: record -> value}, rule "run";
@@ -162,55 +150,6 @@ class Study:
         about["stage"] = f"{self.paper}@{stage}"
         folder = f"results/figures/{self.paper}-{stage}"
         return plots.save(fig, name, folder=folder, **about)
-
-
-# ---------------------------------------------------------------- numbers of one record
-def rounds_of(r, key):
-    """Rounds trained before each evaluation of a key [E]: after training one more."""
-    return r.rounds[: len(r[key])] + (key[0] in ("post", "own"))
-
-
-def scoring(key):
-    """The moment with validation rows by which a key is judged: guests have none."""
-    return "pre" if key[0] == "guest" else key[0]
-
-
-def picked(rule, r, key):
-    """The evaluations of a key that a rule picks, None: all."""
-    pick = known(selection.RULES, "rule", rule) if rule else None
-    return pick(r, key[1], scoring(key)) if rule else slice(len(curves.whole(r)))
-
-
-def at_each(measures, r, key, rule):
-    """{measure: its values at the evaluations of a rule}; one guest has no spread."""
-    n, a, out = rows_of(r.meta, key), r[key][picked(rule, r, key)], {}
-    for k, f in measures.items():
-        if len(n) > 1 or k not in SPREAD:
-            out[k] = f(a, n=n) if f.__code__.co_argcount > 1 else f(a)
-    return out
-
-
-def means(values):
-    """{name: mean over evaluations} of {name: values}."""
-    return {k: float(np.mean(v)) for k, v in values.items()}
-
-
-def site_accuracies(r, key, rule):
-    """{"acc_<client>": mean over the evaluations of a rule} of SITES, in percent."""
-    named = zip(r.meta["owners"], r[key][picked(rule, r, key)].mean(0))
-    return {f"acc_{k}": 100 * v for k, v in named if k in SITES and key[0] != "guest"}
-
-
-def bias_of(measures, r, key, rule):
-    """{measure: values at the evaluations of a rule}, with CON and the accuracy."""
-    none = key not in r.cells or key[:2] not in r.consistency
-    where = f"a run of {r.meta['method']} has counted no groups in {' '.join(key)}"
-    refuse_if(none, f"biases: {where}; its task needs `groups`")
-    at = picked(rule, r, key)
-    n = bias.pooled(r.cells[key][at])
-    out = {k: f(n) for k, f in measures.items()}
-    out["CON"] = bias.CON(r.consistency[key[:2]][at].sum(1))
-    return out | {"accuracy": metrics.pooled_acc(r[key][at], rows_of(r.meta, key))}
 
 
 # ---------------------------------------------------------------- tidy frames
@@ -260,9 +199,9 @@ def frame(run: Study, at: str | None = None, **which: str | None) -> pd.DataFram
         E, C = a.shape
         return {
             "split": key[2],
-            "round": np.repeat(rounds_of(r, key)[chosen], C),
+            "round": np.repeat(runs.rounds_of(r, key)[chosen], C),
             "client": np.tile(np.arange(C), E),
-            "n": np.tile(rows_of(r.meta, key), E),
+            "n": np.tile(runs.rows_of(r.meta, key), E),
             "acc": 100 * a.ravel(),
         }
 
@@ -279,7 +218,7 @@ def scores(run: Study, at: str | None = None, measures=MEASURES, **which: Any):
     """
 
     def columns(r, key):
-        each, when = at_each(measures, r, key, at), {"round": rounds_of(r, key)}
+        each, when = at_each(measures, r, key, at), {"round": runs.rounds_of(r, key)}
         return {"rule": [at]} | means(each) if at else when | each
 
     return _tidy(run, columns, **which)
@@ -293,8 +232,8 @@ def biases(run: Study, at: str | None = None) -> pd.DataFrame:
     all fractions, NaN where a group has no row to compare. at: as in `frame`.
     ValueError where runs have counted no groups.
     """
-    when = lambda r, key: {"round": rounds_of(r, key)[picked(at, r, key)]}
-    each = lambda r, key: when(r, key) | bias_of(BIAS, r, key, at)
+    when = lambda r, key: {"round": runs.rounds_of(r, key)[picked(at, r, key)]}
+    each = lambda r, key: when(r, key) | runs.bias_of(BIAS, r, key, at)
     return _tidy(run, each).drop(columns=["moment", "view"])
 
 

@@ -13,6 +13,12 @@ without fedlib.
 Hits / rows in float32 is bit for bit the accuracy that the run recorded. An array [E,
 C, ...] of E evaluated rounds and C clients is stored client by client, then round by
 round, which compresses well.
+
+A lock lies beside what one process alone may write: runs/0123456789abcdef.lock. It is
+a file (filelock.SoftFileLease: where a cluster shares files, locks of the operating
+system are not to be relied on). Left by a process that died it is taken over: at once
+on one host, else after LEASE seconds. A holder that only slept goes on beside its
+successor: both compute the same numbers.
 """
 
 from __future__ import annotations
@@ -22,18 +28,20 @@ import json
 import math
 import os
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from filelock import SoftFileLease, Timeout
 
 from ..core.errors import refuse_if
-from ..core.record import GUEST, SPLIT, Record, parts_of
-from . import lock
+from ..core.record import Record, parts_of
+from ..measures.runs import rows_of
 
+HEARTBEAT, LEASE = 15.0, 120.0  # seconds; every process must have the same LEASE
 # what was run, as columns
 SPEC = "paper study dataset label method setting seed data task kwargs engine"
 SPEC = (*SPEC.split(), "versions")
@@ -64,6 +72,22 @@ TYPES |= dict.fromkeys(("client", "slot", "round"), np.int16)
 
 
 @contextmanager
+def alone(folder, wait=True):
+    """Hold the lock of a folder.
+
+    Yields True; with wait=False at once False, where another process holds it.
+    """
+    path = Path(f"{Path(folder).absolute()}.lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    how = {"lease_duration": LEASE, "heartbeat_interval": HEARTBEAT}
+    lease = SoftFileLease(path, blocking=wait, poll_interval=0.2, **how)
+    with suppress(Timeout), lease:  # takes over what is stale
+        yield True
+        return
+    yield False
+
+
+@contextmanager
 def reading(path):
     """What goes wrong inside is a ValueError with the remedy."""
     try:
@@ -73,14 +97,6 @@ def reading(path):
             f"{path} cannot be read ({e!s:.200}); restore it with `git checkout -- "
             f"{path}`, or delete it and make it again, as by `make evidence`"
         ) from e
-
-
-def rows_of(meta, key):
-    """Rows [C] behind the accuracies of a key: of guests, or of the clients."""
-    moment, _, split = key
-    return np.array(
-        meta["n"][(GUEST if moment == "guest" else SPLIT).get(split, split)]
-    )
 
 
 def accuracy_of(hits, n, dtype=np.float32):
@@ -191,7 +207,7 @@ def pack(items, folder):
     items = sorted(items, key=lambda x: (*(x[1][k] for k in ORDER), x[0]))
     how = {"compression": "zstd", "compression_level": 19, "row_group_size": 250_000}
     made = tables(items)
-    with lock.alone(folder):
+    with alone(folder):
         shutil.rmtree(new, ignore_errors=True)  # of a process that was killed
         new.mkdir(parents=True)
         for file, t in made.items():

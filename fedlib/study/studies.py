@@ -11,6 +11,10 @@ seeds: 5 are 0 to 4, seeds: [0, 3, 7] these, seeds: {pilot: 3} are 1000, 1001, 1
 Pilots choose, and never decide a claim: a choice fits the noise of its own seeds.
 papers/<paper>/seeds.yaml has the seeds that open claims asked for (`python -m
 repro.decide`): {study: {data set: 10}} are ten in all at tier small.
+
+draws: 16 are so many settings of each method (fedlib.methods.search); lists are values
+to draw from. winners: STUDY runs what came of them, as papers/<paper>/winners.yaml has
+it (`python -m repro.winners`): on pilot seeds the finalists, else by=mean and by=worst.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ from pydantic import AfterValidator, Field, TypeAdapter
 from ..core.errors import COUNT, SEEDS, refuse_if, short
 from ..data.settings import Model, check
 from ..data.tasks import SOURCES, Description, known
-from ..methods import METHODS
+from ..methods import METHODS, search
 from ..methods.make import make
 from . import TIERS, identity
 
@@ -112,6 +116,8 @@ class Study(Run):
     without: dict[Method, list[str]] = None
     look: dict[Method, Annotated[list[str], Field(min_length=2, max_length=2)]] = None
     seeds: Seeds
+    draws: Few = None  # settings of each method, the local step among them
+    winners: str = None  # the study that has searched them, see winners.yaml
     logs: list[str] = None  # of every seed, not 0 alone, stored
     curves: list[str] = None  # data sets whose every evaluation is, too
     source: str = None
@@ -287,6 +293,9 @@ def cells(paper, name, path="params.yaml", tier=None, **changes):
         check(Study, study)
         usual = tier == "small" and "seeds" not in changes
         more = added(folder / "seeds.yaml", name) if usual else {}
+        if "winners" in study:
+            every = read(folder / "winners.yaml")
+            study["won"] = known(every, "search", study["winners"])
         for dataset in study["tasks"]:
             with located(f"tasks.{dataset}"):
                 task = known(book["tasks"], "task", dataset)
@@ -309,7 +318,8 @@ def of_task(dataset, task, study, tier, seeds, tasks):
             if dataset in study.get("without", {}).get(method, ()):
                 continue
             with located(f"methods.{method}"):
-                for how, kwargs in settings(entry, tier, dataset, tasks, point):
+                at = tier, dataset, tasks, point
+                for how, kwargs in variants(method, entry, study, *at):
                     make(method, None, **spec["train"] | kwargs)
                     setting = ";".join(filter(None, (point, how)))
                     for seed, t in drawings.items():
@@ -336,6 +346,25 @@ def as_text(spec, kwargs):
 
 
 # ---------------------------------------------------------------- hyper-parameters
+def variants(method, entry, study, tier, task, *point):
+    """[(setting, hyper-parameters)] of one method: as its entry has them, or drawn, or
+    won by a search."""
+    if not {"draws", "winners"} & study.keys():
+        return settings(entry, tier, task, *point)
+    values = {k: v for k, v in (entry or {}).items() if isinstance(v, list)}
+    rest = {k: v for k, v in (entry or {}).items() if k not in values}
+    ((_, fixed),) = settings(rest, tier, task, *point)
+    if "draws" in study:
+        some = search.settings(make(method, None), study["draws"], values)
+    else:
+        won = known(known(study["won"], "winners of", method), f"{method} on", task)
+        pilots = min(seeds_of(study["seeds"])) >= PILOT
+        if not pilots:
+            return [(f"by={by}", fixed | won[by]) for by in ("mean", "worst")]
+        some = won["finalists"]
+    return [(";".join(word(*kv) for kv in s.items()), fixed | s) for s in some]
+
+
 def settings(entry, tier="paper", task="", tasks=(), point=""):
     """One method's entry -> [(setting, hyper-parameters)].
 

@@ -62,13 +62,13 @@ def best_on_all(metrics, place, rivals):
     return test
 
 
-# ---------------------------------------------------------------- equal grids
-def best_tuned(metric, place, rivals):
-    """FedGA is better than every rival, each at the winner of its grid (study tuned);
-    FedAvg has nothing to tune.
+# ---------------------------------------------------------------- equal searches
+def best_tuned(metric, place, rivals, by):
+    """FedGA is better than every rival, each at the winner of its search, `by` mean or
+    worst tenth (study tuned).
     """
-    run = {m: {"method": m, "study": "tuned"} for m in (*rivals, "FedGA")}
-    run |= {"FedAvg": {"method": "FedAvg"}}
+    of = {"study": "tuned", "setting": f"by={by}"}
+    run = {m: {"method": m} | of for m in (*rivals, "FedGA")}
     tests = {r: better(metric, place, run["FedGA"], run[r]) for r in rivals}
 
     def test(v):

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -56,6 +57,37 @@ def test_the_mean_over_pilots_wins_on_each_task_and_point():
     assert last == {"guest=0": values(0.4, 0.1), "guest=45": values(0.2, 0.1)}
 
 
+def test_fedgas_winners_are_those_of_the_stored_pilots():
+    """By hand: of each method and task the means over the last ten rounds."""
+    told = studies.read(ROOT / "papers/fedga/winners.yaml")["grid"]
+    level, point = defaultdict(lambda: defaultdict(list)), {}
+    for name in ("grid", "finals"):
+        stored = store.read(ROOT / f"evidence/fedga-{name}")
+        for c in studies.cells("fedga", name, ROOT / "params.yaml", "small")[0]:
+            r, view = stored[c.id], ("pre", "global", "val")
+            view = {
+                "Local": ("post", "personal", "val"),
+                "FedAvg-FT": ("pre", "tuned", "val"),
+            }.get(c.method, view)
+            a = r.views[view]
+            a = a[
+                r.rounds[: len(a)] > r.rounds[: len(a)][-1] - min(10, r.rounds[-1] / 4)
+            ]
+            a = np.sort(a, 1) * ("diverged" not in r.meta)
+            worst = a[:, : max(1, a.shape[1] // 10)].mean()
+            level[c.method, c.dataset][c.setting].append((a.mean(), worst))
+            values = json.loads(c.kwargs)
+            point[c.setting] = {
+                k: values[k] for k in (w.split("=")[0] for w in c.setting.split(";"))
+            }
+    for (method, dataset), of in level.items():
+        first = sorted(of, key=lambda s: -of[s][0][0])[:4]
+        won = [max(first, key=lambda s: np.mean(of[s], 0)[i]) for i in (0, 1)]
+        want = dict(zip(("mean", "worst"), (point[s] for s in won)))
+        assert told[method][dataset] == want | {"finalists": [point[s] for s in first]}
+        assert all(len(of[s]) == 3 for s in first)
+
+
 ROWS = {  # EO and accuracy of FedAvg, and of three values -> which wins
     ((0.2, 0.80), (0.1, 0.80), (0.05, 0.80), (0.07, 0.80)): 1,
     ((0.2, 0.80), (0.1, 0.80), (0.05, 0.7899), (0.07, 0.7901)): 2,  # a point is allowed
@@ -83,7 +115,7 @@ def test_the_fairest_rival_of_equfl_that_costs_at_most_a_point():
 
 
 def test_nothing_that_decides_is_a_pilot_seed():
-    pilots = "fedga/grid fedga/gate equfl/grid fft-gp/rates_out fft-gp/own_own".split()
+    pilots = "fedga/grid fedga/finals fedga/gate equfl/grid fft-gp/rates_out fft-gp/own_own".split()
     for name in [*pilots, "fedga/tuned", "equfl/census"]:
         made = studies.cells(*name.split("/"), ROOT / "params.yaml", "small")[0]
         assert {c.seed >= 1000 for c in made} == {name in pilots}, name

@@ -105,8 +105,8 @@ def test_every_option_of_evidence_reaches_it(reached, monkeypatch):
 
 def test_every_option_of_a_comparison_reaches_it(reached):
     one = f"compare FedAvg FedProx --task {TASK} "
-    usual = dict(rounds=50, seeds=3, folder=None, workers=1, cohort=None)
-    typed = "rounds=4 seeds=2 cohort=2 workers=2 folder=out"
+    usual = dict(rounds=50, seeds=3, folder=None, workers=1, cohort=None, search=0)
+    typed = "rounds=4 seeds=2 cohort=2 workers=2 folder=out search=8"
     check(reached, one, ["rounds", "seeds"], usual, typed)
     (methods, task, *_), _ = reached(one)
     assert methods == [("FedAvg", {}), ("FedProx", {})] and task.C == 4

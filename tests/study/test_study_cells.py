@@ -8,6 +8,7 @@ from toys_study import DATA, TASK, book, write
 from where import ROOT
 
 from fedlib.data import tasks
+from fedlib.methods import search
 from fedlib.study import TIERS, studies
 from fedlib.study.studies import KINDS, PILOT, Study, grown, seeds_of
 from repro import papers
@@ -132,6 +133,32 @@ def test_lists_span_a_grid_and_values_are_by_tier_or_inherited(tmp_path):
     assert studies.root(deep) == "adult" and studies.root({"name": "mnist"}) == "mnist"
     change = lambda toy: toy["tasks"]["near"]["paper"].update(data={"name": "digits"})
     assert {c.data for c in cells(tmp_path, change=change)} == {"stand-in"}
+
+
+def test_settings_are_drawn_or_those_that_won(tmp_path):
+    methods = {"FedProx": {"mu": [0.1, 1], "epochs": 2}, "FedAvg": {}}
+    drawn = {"draws": 4, "seeds": {"pilot": 1}, "methods": methods, "tasks": ["near"]}
+    got = [*cells(tmp_path, change=book(main=drawn))]
+    kw = [json.loads(c.kwargs) for c in got]
+    assert [k["lr"] for k in kw] == 2 * search.steps(4) and kw[0]["epochs"] == 2
+    assert sorted(k["mu"] for k in kw[:4]) == [0.1, 0.1, 1, 1]
+    assert got[0].setting == f"lr={kw[0]['lr']};mu={kw[0]['mu']}"
+    ends = {"mean": {"lr": 0.2, "mu": 3}, "worst": {"lr": 0.4, "mu": 3}}
+    entry = {"near": ends | {"finalists": [*ends.values()]}}
+    file = tmp_path / "papers" / "toy" / "winners.yaml"
+    file.write_text(json.dumps({"grid": {"FedProx": entry}}))
+    won = {"winners": "grid", "methods": {"FedProx": {"epochs": 2}}, "tasks": ["near"]}
+    finals = cells(tmp_path, change=book(main=won | {"seeds": {"pilot": 1}}))
+    assert [c.setting for c in finals] == ["lr=0.2;mu=3", "lr=0.4;mu=3"]
+    ends = cells(tmp_path, change=book(main=won | {"seeds": [7]}))
+    assert [c.setting for c in ends] == ["by=mean", "by=worst"]
+    assert [c.id for c in ends] != [c.id for c in finals]
+    assert [json.loads(c.kwargs) for c in ends] == [
+        json.loads(c.kwargs) for c in finals
+    ]
+    for odd in ({"winners": "gird"}, {"methods": {"FedAvg": {}}}):
+        with pytest.raises(ValueError, match="search 'gird'|winners of 'FedAvg'"):
+            cells(tmp_path, change=book(main=won | odd))
 
 
 def test_seeds_are_counted_named_or_pilots_and_seeds_yaml_adds_some(tmp_path):

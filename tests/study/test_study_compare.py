@@ -16,6 +16,7 @@ from fedlib.core.tree import tmap
 from fedlib.measures import bias, metrics
 from fedlib.measures.metrics import gini
 from fedlib.measures.selection import best_val, last
+from fedlib.methods import search
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.methods.make import make
 from fedlib.nets import MLP
@@ -110,24 +111,34 @@ def test_differences_are_of_one_seed_and_client_and_of_the_model_that_counts(thr
     assert late["Gini"] == pytest.approx(np.mean(list(map(gini, views))), abs=6e-4)
 
 
-def test_a_grid_is_tried_by_the_validation_rows():
-    grid = {"lr": [0.1, 0.2, 0.3, 0.4, 0.5], "epochs": [1, 2, 3, 4]}
-    every = compare.configurations("A", FedAvg, grid)
-    assert len(every) == 20 and every["lr=0.1, epochs=2"] == FedAvg(lr=0.1, epochs=2)
-    assert compare.configurations("B", FedAvg, {}) == {"": FedAvg()}
-    name, build = compare.method_of(("EquFL", {"inner": "FedProx"}))
-    assert build(mu=7).inner.mu == 7 and name == "EquFL(inner=FedProx)"
+def test_every_method_is_searched_at_the_same_steps_and_shared_values():
+    for K in (4, 16):
+        part = np.floor(K * np.log(np.array(search.steps(K)) / 0.01) / np.log(100))
+        assert sorted(part) == [*range(K)]  # one in each of K parts of 0.01 to 1
+    drawn = {n: search.settings(make(n, None), 16) for n in ("FedProx", "FedProx-FT")}
+    prox, tuned = map(pd.DataFrame, drawn.values())
+    assert prox.equals(tuned[["lr", "mu"]]) and prox.mu.value_counts().eq(4).all()
+    assert tuned.tune.value_counts().isin([5, 6]).all()
+    own = pd.DataFrame(search.settings(make("pFedMe", None), 16, {"lam": [1, 2]}))
+    assert own.inner_lr.equals(prox.lr.rename("inner_lr")) and [*own.lam].count(1) == 8
+    assert {*search.settings(make("FedAdam+FT", None), 1)[0]} == {
+        *("lr", "server_lr", "tau", "tune")
+    }
+    inner = search.at(make("EquFL+FT", None, inner="FedProx"), mu=7, lam=2, tune=1)
+    assert (inner.inner.inner.mu, inner.inner.lam, inner.tune) == (7, 2, 1)
+    assert compare.method_of(("FedGA", {"alpha": 3}))[0::2] == (
+        "FedGA(alpha=3)",
+        ("alpha",),
+    )
+    level = pd.Series({"a": 1, "b": 3, "c": 3, "d": 2})
+    assert search.best(level) == ["b"] and search.best(level, 3) == ["b", "c", "d"]
 
-    def pilot(val, test):
-        r = record(1000, C=3)
-        r.views["pre", "global", "val"][:] = [[0.9], [0.1], [val]]
-        r.views["pre", "global", "val"][:, 0] = np.nan
-        r.views["pre", "global", "test"][:] = test
-        return r
-
-    scores = {"w": (0.3, 0.9), "x": (0.6, 0.1), "y": (0.6, 0.5)}
-    got = {k: compare.validation(pilot(*s), last) for k, s in scores.items()}
-    assert got["w"] < got["x"] == got["y"] > compare.validation("failed", last)
+    r = record(1000, C=3)
+    r.views["pre", "global", "val"][:] = [[0.9] * 3, [0.1] * 3, [np.nan, 0.2, 0.6]]
+    r.views["pre", "global", "test"][:] = 1
+    assert compare.validation(r, last) == pytest.approx(0.4)
+    assert compare.validation(r, last, metrics.worst) == pytest.approx(0.2)
+    assert compare.validation("failed", last) < 0
 
 
 @dataclass(frozen=True)
@@ -171,25 +182,39 @@ def test_seeds_and_methods_are_those_that_were_asked_for(tmp_path):
     assert len(list(tmp_path.glob("FedAvg-*/0/record"))) == 2
 
 
-def test_hyper_parameters_are_chosen_by_a_pilot_that_counts_nowhere_else(tmp_path):
-    task, grid = toy(MLP(5, 4, 3)), {"FedProx": {"lr": [1e-6, 0.5, 1e-5]}}
-    grid["Odd"] = {"fault": ["diverges"]}
-    told = {"rounds": 3, "seeds": [1000, 3], "folder": tmp_path, "rule": last}
-    got = fedlib.compare(["FedAvg", "FedProx", Odd()], task, grid=grid, **told)
-    score = {}
-    for lr in grid["FedProx"]["lr"]:
-        r = fedlib.run(make("FedProx", task, lr=lr), rounds=3, seed=1001)
-        score[lr] = r["pre", "global", "val"][-1].mean()
-    best = max(score, key=score.get)
-    assert got.tuned == {"FedProx": f"lr={best} (best of 3)"} and "Odd" in got.failed
-    metas = [r.meta for r in got.records["FedProx"]]
-    assert [(m["seed"], m["parameters"]["lr"]) for m in metas] == [
-        (1000, best),
-        (3, best),
-    ]
-    assert list(got.records) == ["FedAvg", "FedProx"]
-    assert len(list(tmp_path.glob("*/1001/record"))) == 4
-    assert got.table.tuned.to_dict() == {"FedAvg": "", **got.tuned}
+def test_winners_by_mean_and_by_worst_tenth_are_those_of_three_pilots(tmp_path):
+    task, told = toy(MLP(5, 4, 3)), {"seeds": [1000, 3], "rule": last}
+    methods = [("FedProx", {"mu": 0.5}), Odd(fault="diverges"), "Ditto"]
+    got = fedlib.compare(methods, task, 3, search=5, folder=tmp_path, **told)
+    assert list(got.failed) == ["Odd"]
+    for name, view in ("FedProx(mu=0.5)", "global"), ("Ditto", "personal"):
+        made, score = {}, {}
+        for p in search.settings(make(name.partition("(")[0], None), 5):
+            p |= {"mu": 0.5} if "mu" in p else {}
+            of = make(name.partition("(")[0], task, **p)
+            runs = [fedlib.run(of, rounds=3, seed=s) for s in (1001, 1002, 1003)]
+            a = [r["pre", view, "val"][-1] for r in runs]
+            made[words := ", ".join(f"{k}={v}" for k, v in p.items() if k != "mu")] = p
+            score[words] = (
+                a[0].mean(),
+                np.mean(a),
+                np.mean([metrics.worst(x) for x in a]),
+            )
+        left = sorted(score, key=lambda k: -score[k][0])[:4]
+        by_mean, by_worst = (max(left, key=lambda k: score[k][i]) for i in (1, 2))
+        want = {name: by_mean} | (
+            {f"{name} (worst)": by_worst} if by_worst != by_mean else {}
+        )
+        assert {k: v for k, v in got.tuned.items() if k.startswith(name)} == want
+        for row, won in want.items():
+            metas = [r.meta for r in got.records[row]]
+            assert [m["seed"] for m in metas] == [1000, 3]
+            assert all(
+                m["parameters"][k] == v for m in metas for k, v in made[won].items()
+            )
+    assert len(list(tmp_path.glob("*/1001/record"))) == 15
+    assert len(list(tmp_path.glob("*/1002/record"))) == 12
+    assert got.table.tuned.to_dict() == got.tuned
 
 
 def test_all_that_makes_two_comparisons_one_is_in_their_folder():
@@ -212,7 +237,7 @@ def test_all_that_makes_two_comparisons_one_is_in_their_folder():
     task = toy()  # rules and schedules where nothing is said
 
     def rule(given, task, splits=("test", "val")):
-        return compare.rule_of(given, task, splits, None)
+        return compare.rule_of(given, task, splits, 0)
 
     empty = replace(task, val=(*task.val[:-1], task.val[-1][:0]))
     assert rule(None, task) is rule(best_val, empty) is best_val

@@ -21,7 +21,7 @@ from fedlib.core import files
 from fedlib.core.record import Record
 from fedlib.data import tasks
 from fedlib.methods.make import make
-from fedlib.study import audit, compute, experiment, identity, lock
+from fedlib.study import audit, compute, experiment, identity, store
 from fedlib.study.studies import cells
 
 
@@ -117,7 +117,7 @@ def test_a_run_that_another_process_computes_is_left_or_waited_for(done, tmp_pat
     (a, b), got = done.cells[:2], []
     both = lambda: got.extend(compute.compute_all([a, b], tmp_path, workers=1))
     thread = threading.Thread(target=both, daemon=True)
-    with lock.alone(tmp_path / a.id) as mine:
+    with store.alone(tmp_path / a.id) as mine:
         assert mine and compute.compute_cell(a, False, tmp_path) is None
         thread.start()
         while not (tmp_path / b.id / "record").exists():
@@ -134,10 +134,10 @@ def test_a_run_that_another_process_computes_is_left_or_waited_for(done, tmp_pat
     told = "filelock/2\npid={}\nhost={}\nmode=lease\ntoken=a\nduration=120\n"
     for pid, where, mine in ((gone.pid, host, True), (1, "node17", False)):
         file.write_text(told.format(pid, where))
-        with lock.alone(tmp_path / "run", wait=False) as got:
+        with store.alone(tmp_path / "run", wait=False) as got:
             assert got is mine, where
     file.unlink()
-    with lock.alone(tmp_path / "run"):
+    with store.alone(tmp_path / "run"):
         assert file.exists()
     assert not file.exists()
 

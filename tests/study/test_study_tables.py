@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from toys_study import GUEST, OWN, POST, PRE, cell, record, study
 
-from fedlib.measures import bias, metrics, selection
+from fedlib.measures import bias, metrics, runs, selection
 from fedlib.study import results
 from repro import papers
 
@@ -133,7 +133,7 @@ def test_the_parts_of_a_study(run):
 
 
 def test_sites_and_guests_have_numbers_of_their_own():
-    owners, guest = ["dslr", "home", results.SITES[0], "x"], ("guest", "global")
+    owners, guest = ["dslr", "home", runs.SITES[0], "x"], ("guest", "global")
     c, r = cell(), record(C=4, keys=PRE + GUEST, guests=[9], owners=owners)
     one = study((c, r), look=[("FedAvg", guest)])
     rows = one.seeds(rules=("best_val",)).set_index("metric").value
@@ -144,7 +144,7 @@ def test_sites_and_guests_have_numbers_of_their_own():
     close(one.validation("last").value, val.mean())
     rows = one.seeds(rules=("last",), scored=("pre", "global"))
     sites = rows[rows.metric.str.startswith("acc_")]
-    assert list(sites.metric) == ["acc_dslr", f"acc_{results.SITES[0]}"]
+    assert list(sites.metric) == ["acc_dslr", f"acc_{runs.SITES[0]}"]
     close(sites.value, last[[0, 2]])
 
 

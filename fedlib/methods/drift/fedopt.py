@@ -33,9 +33,7 @@ class FedAdagrad(FedAvg):
     server_lr: float = hp(
         0.03, "step size", "a choice", grid=(0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
     )
-    beta1: float = hp(
-        0.0, "momentum of the server", "the paper", (0, 1), grid=(0.0, 0.9)
-    )
+    beta1: float = hp(0.0, "momentum of the server", "the paper", (0, 1))
     tau: float = hp(
         1e-3, "added to the root of v", "the paper", grid=(1e-4, 1e-3, 1e-2, 1e-1)
     )
@@ -76,10 +74,8 @@ class FedAdam(FedAdagrad):
 
     card = FedAdagrad.card._replace(line="FedAvg whose server steps by Adam")
 
-    beta1: float = hp(
-        0.9, "momentum of the server", "the paper", (0, 1), grid=(0.0, 0.9)
-    )
-    beta2: float = hp(0.99, "memory of v", "the paper", (0, 1), grid=(0.9, 0.99, 0.999))
+    beta1: float = hp(0.9, "momentum of the server", "the paper", (0, 1))
+    beta2: float = hp(0.99, "memory of v", "the paper", (0, 1))
 
     def second(self, v, d):
         return self.beta2 * v + (1 - self.beta2) * d * d  # eq:fedadam

@@ -36,17 +36,11 @@ class PFedMe(FedAvg):
     envelope from diverging, and from 1 on w_i overshoots theta_i.
     """
 
-    lam: float = hp(
-        15.0, "tie of theta to w", "released scripts", grid=(1.0, 5.0, 15.0)
-    )
+    lam: float = hp(15.0, "tie of theta to w", "released scripts", grid=(1.0, 2.0))
     inner_steps: int = hp(5, "steps of theta on each batch", "the paper: K", (1, 10**4))
-    inner_lr: float = hp(
-        0.03, "step size of theta", "a choice", grid=(0.01, 0.03, 0.09)
-    )
-    outer_lr: float = hp(0.03, "step size of w", "a choice", grid=(0.005, 0.01, 0.03))
-    beta: float = hp(
-        1.0, "how far the server goes", "scripts; 2 when tuned", grid=(1.0, 2.0)
-    )
+    inner_lr: float = hp(0.03, "step size of theta", "a choice")
+    outer_lr: float = hp(0.03, "step size of w", "a choice", grid=(0.1, 0.3, 0.9))
+    beta: float = hp(1.0, "how far the server goes", "scripts; 2 when tuned")
 
     card = Card("pfedme2020", "descent on each client's Moreau envelope")
     post = ("personal",)
