@@ -14,7 +14,7 @@ import torch
 from torch.func import vmap
 
 from . import scoring
-from .errors import ClientError, is_number, is_whole, listed, refuse_if, short
+from .errors import ClientError, is_number, is_whole, listed, refuse, short
 from .random import seed_of, tag
 from .tree import pick, stack, tmap, unstack
 
@@ -31,13 +31,10 @@ def cohort_of(method, task, seed, t, cohort):
         g = torch.Generator().manual_seed(seed_of(seed, t, tag("cohort")))
         return torch.randperm(task.C, generator=g)[:cohort].sort().values
     given = cohort(t)
-    ids = torch.as_tensor(given).tolist() if listed(given) is not None else [None]
-    known = all(map(is_whole, ids)) and len({*ids} & {*range(task.C)}) == len(ids)
-    refuse_if(
-        not known,
-        f"cohort({t}) = {short(given)}: give a list of different client numbers from 0 "
-        f"to {task.C - 1}",
-    )
+    flat = getattr(given, "ndim", 0) == 1 or listed(given) is not None
+    ids = torch.as_tensor(given).tolist() if flat else [None]
+    if not all(map(is_whole, ids)) or len({*ids} & {*range(task.C)}) < len(ids):
+        refuse(f"cohort({t})", given, f"client numbers below {task.C}, each once")
     return torch.tensor(ids, dtype=torch.long)
 
 

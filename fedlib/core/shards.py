@@ -68,14 +68,13 @@ def draw(rows, plan, seed, batch):
     N, B = len(rows), min(plan.batch or batch, len(rows))
     if not N:
         return rows, []
-    random = plan.shuffle or plan.poisson or plan.block < 1
-    g = torch.Generator().manual_seed(seed) if random else None
+    g = torch.Generator().manual_seed(seed)
     if plan.poisson:  # empty batches are left out
         steps = plan.steps or plan.epochs * -(-N // B)
         draws = (torch.rand(N, generator=g, dtype=torch.float32) for _ in range(steps))
         some = [rows[u < B / N] for u in draws]
         return torch.cat(some), [len(b) for b in some if len(b)]
-    order, lengths, epoch = [rows[:0]], [], 0
+    order, lengths, epoch = [rows], [], 0
     while len(lengths) < plan.steps if plan.steps else epoch < plan.epochs:
         one = rows[torch.randperm(N, generator=g)] if plan.shuffle else rows
         if plan.block < 1:
@@ -87,7 +86,8 @@ def draw(rows, plan, seed, batch):
         order.append(one[: sum(cut)])
         lengths, epoch = lengths + cut, epoch + 1
     lengths = lengths[: plan.steps]
-    return torch.cat(order)[: sum(lengths)], lengths
+    order = torch.cat(order[1:]) if len(order) > 2 else order[-1]
+    return order[: sum(lengths)], lengths
 
 
 # ---------------------------------------------------------------- what a client holds

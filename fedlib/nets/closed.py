@@ -16,6 +16,7 @@ Letters: M clients, B batch, K classes, L layers.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -26,10 +27,10 @@ import torch.nn.functional as F
 from ..core.tree import batched, onehot, pick, tmap
 from .layers import RELU, Rows
 
-# bytes of weights that move together, on a processor what its cache holds; bytes of
-# rows that are fetched in one go
+# bytes of weights that move together, on a processor what its cache holds; of rows that
+# are fetched in one go; of a task's rows that are kept with their 1
 TOGETHER = {"cpu": 2**20, "cuda": 2**28}
-FETCHED = {"cpu": 2**21, "cuda": 2**28}
+FETCHED, WITH_ONE = {"cpu": 2**21, "cuda": 2**28}, 2**28
 
 
 class Closed(Rows):
@@ -73,11 +74,9 @@ class Closed(Rows):
         return batched(f, trees, shard.n)
 
     def _descent(self, task, plans, how, w, rest, anchor):
-        """The models w [M, ...] of M clients after their batches.
-
-        plans: [(rows, lengths of batches)], one per client. Clients of like numbers of
-        steps move together, so many as a cache holds.
-        """
+        """The models w [M, ...] of M clients after their batches. plans: (rows, lengths
+        of batches) of each. Clients of like numbers of steps move together, as many as
+        a cache holds."""
         new, size = tmap(torch.empty_like, w), sum(x[0].nbytes for x in w.values())
         device = task.x.device
         many = max(1, TOGETHER[device.type] // size)
@@ -203,7 +202,10 @@ def fetched(task, rows, n, K):
     S, B = rows.shape
     real = torch.arange(B) < n[:, None]
     rows, share = rows.to(task.x.device), real.double() / n[:, None]
-    x = with_one(task.x.index_select(0, rows.flatten()).flatten(1)).view(S, B, -1)
+    if (few := task.x.nbytes <= WITH_ONE) and "with one" not in task.cache:
+        task.cache["with one"] = with_one(task.x.flatten(1))
+    x = (task.cache["with one"] if few else task.x).index_select(0, rows.flatten())
+    x = (x if few else with_one(x.flatten(1))).view(S, B, -1)
     onehot = x.new_zeros(S, K, B).scatter_(1, task.y[rows][:, None], 1.0)
     return x.mT, onehot, share.to(x)[:, None]
 
@@ -254,15 +256,15 @@ def timetable(plans):
     at most B rows, and all so many (full).
     """
     lengths = [n for _, n in plans]
-    step = torch.tensor([t for own in lengths for t in range(len(own))]).long()
+    step = [t for own in lengths for t in range(len(own))]
     n = torch.tensor([b for own in lengths for b in own], dtype=torch.long)
-    order, ks = step.argsort(stable=True), step.bincount().tolist()
+    order = torch.tensor(step, dtype=torch.long).argsort(stable=True)
     first, n = (n.cumsum(0) - n)[order, None], n[order]
     i = torch.arange(int(n.max()) if len(n) else 0)
     rows = torch.cat([r for r, _ in plans])
     rows = rows[torch.where(i < n[:, None], first + i, first)]
     steps, begin, known = [], 0, n.tolist()
-    for k in ks:
+    for k in Counter(step).values():
         now = known[begin : begin + k]
         steps.append((begin, k, max(now), min(now) == max(now)))
         begin += k
