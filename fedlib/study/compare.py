@@ -79,7 +79,7 @@ def compare(
     folder: where each run is kept; a second call computes what is not there yet, and an
     interrupted run continues. workers: processes on this machine, which change no bit
     (on others: see fedlib.study.compute). progress: a bar (True), nothing (False), or a
-    bar on a terminal only (None).
+    bar on a terminal or in a notebook (None).
 
     search: so many settings of each method are tried first, the local step among them
     (fedlib.methods.search), on seeds from 1000 on that count nowhere else; what an

@@ -182,11 +182,19 @@ def read(path, model=None):
 
 
 # ---------------------------------------------------------------- files
-def load(path="params.yaml"):
+def load(path="params.yaml", paper="", **knobs):
     """{"tier": ..., paper: {knob: value, "tasks": {...}, "studies": {...}}}, every
     $name replaced but $seed, and every `like` followed; of papers that have a folder.
+    knobs: values of one paper that replace those of the file, but where they are None.
     """
     sections, folder = read(path, Params), Path(path).parent / "papers"
+    for k, v in knobs.items():
+        own = known(sections, f"section of {path}", paper)
+        old = known(own or {}, f"knob of {paper} in {path}", k)
+        lists = [isinstance(x, list) for x in (old.values() if by_tier(old) else [old])]
+        few = any(lists) and v is not None and not isinstance(v, list)
+        refuse_if(few, f"{k} = {v!r}: this knob of {paper} is a sweep; give a list")
+        own[k] = old if v is None else v
     tree = {"tier": sections.pop("tier")}
     files = {f.parent.name: f for f in sorted(folder.glob(f"*/{FILE}"))}
     for name in [k for k in sections | files if k in files]:
@@ -279,11 +287,13 @@ class Cell:
         return " ".join(filter(None, words))
 
 
-def cells(paper, name, path="params.yaml", tier=None, **changes):
-    """(the cells of a study, the study at its tier, the tier). changes: values that
-    replace the study's own. ValueError for a mistake, with its place.
+def cells(paper, name, path="params.yaml", tier=None, knobs=None, **changes):
+    """(the cells of a study, the study at its tier, the tier). knobs: see `load`;
+    changes: values that replace the study's own. ValueError for a mistake, with its
+    place.
     """
-    tree, folder, out = load(path), Path(path).parent / "papers" / paper, []
+    tree = load(path, paper, **(knobs or {}))
+    folder, out = Path(path).parent / "papers" / paper, []
     usual = tree.pop("tier")
     tier = known({t: t for t in TIERS}, "tier", usual if tier is None else tier)
     book = known(tree, f"paper in {path}:", paper)
