@@ -19,9 +19,10 @@ import math
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import mean
 
 import pandas as pd
 import yaml
@@ -29,8 +30,8 @@ import yaml
 from fedlib.cli.program import program
 from fedlib.core import errors, files
 from fedlib.measures.verdicts import LOOKS
-from fedlib.study import audit, identity, once, studies
-from fedlib.study.compute import compute_all, minutes
+from fedlib.study import audit, identity, once, store, studies
+from fedlib.study.compute import compute_all, unfinished
 from repro import papers
 
 CLAIMS = Path("results/claims.csv")
@@ -113,13 +114,22 @@ def lacking(paper, study, dataset, n):
     """The cells of a study on a data set with n seeds whose runs are nowhere."""
     own = list(dict.fromkeys(c.seed for c in by_dataset(paper, study)[dataset]))
     more = studies.grown(own, n, f"{paper}/{study}")
-    return audit.lacking(by_dataset(paper, study, seeds=more)[dataset], paper)
+    rows = store.listed(audit.STORE / f"{paper}-{study}", ("id",))
+    stored, wanted = {row["id"] for row in rows}, by_dataset(paper, study, seeds=more)
+    return unfinished([c for c in wanted[dataset] if c.id not in stored], audit.RUNS)
 
 
 def cost(paper, study, dataset, n):
-    """(runs that are missing, CPU minutes of these)."""
+    """(runs that are missing, CPU minutes of these): each as long as the stored runs of
+    its method and setting, else of its study, else as any.
+    """
+    rows, took = store.listed(audit.STORE / f"{paper}-{study}"), defaultdict(list)
+    for row in rows:
+        took[row["dataset"], row["method"], row["setting"]].append(row["seconds"])
+    usual = mean(row["seconds"] for row in rows) if rows else 2.0
     missing = lacking(paper, study, dataset, n)
-    return len(missing), minutes(missing, audit.STORE)
+    each = (took.get((c.dataset, c.method, c.setting), [usual]) for c in missing)
+    return len(missing), sum(map(mean, each)) / 60
 
 
 def show(looks: list[Look]) -> None:

@@ -17,6 +17,7 @@ import sys
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
 from joblib import Parallel, delayed
@@ -71,17 +72,19 @@ def compute_cell(cell, wait=True, runs="runs", device=None):
 
 
 # ---------------------------------------------------------------- many cells
-def compute_all(cells, runs="runs", workers=None, device="auto"):
+def compute_all(cells, runs="runs", workers=None, device="auto", name=""):
     """Every cell's folder, in order; a cell that fails stops no other and is named in
     a ValueError at the end; what the others computed is kept.
 
     workers: processes on this machine (None: one per core that we may use). device:
     "cpu", "cuda", or "auto", convolutions on a GPU where there is one, one at a time,
-    and beside it all others on the cores.
+    and beside it all others on the cores. name: says first what there is to compute.
     """
-    at, places = Path(runs).absolute(), {}
+    at, places, todo = Path(runs).absolute(), {}, unfinished(cells, runs)
     large = "cuda" if torch.cuda.is_available() else "cpu"
-    for c in unfinished(cells, at):
+    if name and todo and DRAWS not in os.environ:
+        print(f"{name}: {forecast(todo)}", file=sys.stderr, flush=True)
+    for c in todo:
         best = "cpu" if json.loads(c.task)["network"]["name"] in SMALL else large
         places.setdefault(best if device == "auto" else device, []).append(c)
 
@@ -95,17 +98,14 @@ def compute_all(cells, runs="runs", workers=None, device="auto"):
 
 
 def forecast(cells, root="evidence"):
-    """What computing cells asks for, in words."""
-    rounds = sum(json.loads(c.engine)["rounds"] for c in cells)
-    wall = math.ceil(minutes(cells, root) / len(os.sched_getaffinity(0)))
+    """What computing cells asks for, in words: the time of all cores, of those whose
+    method was run on this data set and is stored.
+    """
+    rounds = [json.loads(c.engine)["rounds"] for c in cells]
+    pace = [paces(root).get((c.method, c.dataset, c.data), 0) for c in cells]
+    wall = math.ceil(np.dot(rounds, pace) / len(os.sched_getaffinity(0)))
     about = f", about {wall:,} min" if wall else ""
-    return f"{len(cells):,} runs, {rounds:,} rounds to compute{about}"
-
-
-def minutes(cells, root="evidence"):
-    """CPU minutes of those whose method was run on this data set and is stored."""
-    each = ((json.loads(c.engine)["rounds"], c) for c in cells)
-    return sum(n * paces(root).get((c.method, c.dataset, c.data), 0) for n, c in each)
+    return f"{len(cells):,} runs, {sum(rounds):,} rounds to compute{about}"
 
 
 @functools.cache

@@ -4,8 +4,6 @@ finished ones are packed, then from runs/, else computed; a killed run continues
 
 from __future__ import annotations
 
-import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from typing import Any
 from ..core import files
 from ..core.record import Record
 from . import identity, store
-from .compute import DRAWS, compute_all, forecast, unfinished
+from .compute import compute_all
 from .results import Study
 from .studies import cells
 
@@ -48,10 +46,7 @@ def study(
     ids = [c.id for c in todo]
     done = store.find({*ids}, paper, name, Path(path).parent / "evidence")
     missing = [c for c, i in zip(todo, ids) if i not in done]
-    if (new := unfinished(missing, runs)) and DRAWS not in os.environ:
-        told = forecast(new, Path(path).parent / "evidence")
-        print(f"{paper}/{name}: {told}", file=sys.stderr, flush=True)
-    folders = compute_all(missing, runs, workers)
+    folders = compute_all(missing, runs, workers, name=f"{paper}/{name}")
     computed = {c.id: Record.load(f) for c, f in zip(missing, folders)}
     if not mine:
         identity.warn_if_edited(computed.values())

@@ -189,10 +189,10 @@ def load(path="params.yaml", paper="", **knobs):
     """
     sections, folder = read(path, Params), Path(path).parent / "papers"
     for k, v in knobs.items():
-        own = known(sections, f"section of {path}", paper)
-        old = known(own or {}, f"knob of {paper} in {path}", k)
-        lists = [isinstance(x, list) for x in (old.values() if by_tier(old) else [old])]
-        few = any(lists) and v is not None and not isinstance(v, list)
+        own = known(sections, f"section of {path}", paper) or {}
+        old = known(own, f"knob of {paper} in {path}", k)
+        sweep = isinstance([*old.values()][0] if by_tier(old) else old, list)
+        few = sweep and not isinstance(v, list | None)
         refuse_if(few, f"{k} = {v!r}: this knob of {paper} is a sweep; give a list")
         own[k] = old if v is None else v
     tree = {"tier": sections.pop("tier")}
@@ -322,8 +322,8 @@ def of_task(dataset, task, study, tier, seeds, tasks):
     what = dataset, own.get("label", dataset)
     kind, out = kind_of(root(own.get("data")), root(papers.get("data"))), []
     for point, spec in points(parts(own, study, dataset)):
-        drawings = {s: given(spec, {"seed": s}) for s in seeds}
-        check(Point, drawings[seeds[0]])
+        check(Point, given(spec, {"seed": seeds[0]}))
+        texts = {s: as_text(given(spec, {"seed": s})) for s in seeds}
         for method, entry in study["methods"].items():
             if dataset in study.get("without", {}).get(method, ()):
                 continue
@@ -332,10 +332,9 @@ def of_task(dataset, task, study, tier, seeds, tasks):
                 for how, kwargs in variants(method, entry, study, *at):
                     make(method, None, **spec["train"] | kwargs)
                     setting = ";".join(filter(None, (point, how)))
-                    for seed, t in drawings.items():
-                        texts = as_text(t, kwargs)
-                        cell = *what, method, setting, seed, kind, *texts, tier
-                        out.append(Cell(*cell))
+                    for seed, (text, train, run) in texts.items():
+                        cell = *what, method, setting, seed, kind, text
+                        out.append(Cell(*cell, json.dumps(train | kwargs), run, tier))
     return out
 
 
@@ -349,10 +348,10 @@ def parts(task, study, dataset):
     return functools.reduce(merged, changes, out)
 
 
-def as_text(spec, kwargs):
-    """(task, hyper-parameters, engine) of a cell as json, of a point of `parts`."""
+def as_text(spec):
+    """(task as json, what all methods train with, engine as json) of a point."""
     task = {k: v for k, v in spec.items() if k not in ("train", "run")}
-    return tuple(map(json.dumps, (task, spec["train"] | kwargs, spec["run"])))
+    return json.dumps(task), spec["train"], json.dumps(spec["run"])
 
 
 # ---------------------------------------------------------------- hyper-parameters
