@@ -153,7 +153,7 @@ def evidence(
 
     check_whole("--sample", sample, 1)
     if what == "compute":
-        audit.compute(names, None, tier, device, dry_run, anew)
+        audit.compute(names, tier=tier, device=device, dry_run=dry_run, anew=anew)
     elif what == "pack":
         audit.pack(names, anew=anew)
     elif what == "check":
