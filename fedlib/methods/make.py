@@ -25,14 +25,14 @@ def make(name: str, task: Task | None, **kw: Any) -> Method:
     if isinstance(name, str) and name.endswith(FT):
         own = {"inner": kw.pop("inner")} if "inner" in kw else {}
         inner = {"name": name.removesuffix(FT)} | own
-        return wrapper(FT, task, inner=inner, **kw)
+        return wrapper(Tuned, task, inner=inner, **kw)
     cls = named(name)
     if not (task is None or isinstance(task, Task)):
         raise ValueError(
             f"task = {short(task)}: give a Task, such as fedlib.Task.from_arrays makes"
         )
     if issubclass(cls, Wrap):
-        return wrapper(name, task, **kw)
+        return wrapper(cls, task, **kw)
     check_known(name, kw, hyperparameters(cls))
     described = [k for k in ("step", "rule") if isinstance(kw.get(k), (str, dict))]
     return cls(task, **kw | {k: piece(k, kw[k]) for k in described})
@@ -63,18 +63,17 @@ def check_known(name, given, known):
             )
 
 
-def wrapper(name, task, **kw):
-    """The wrapping method called `name` around the method `inner`, or its `around`.
+def wrapper(cls, task, **kw):
+    """A method of this wrapping class around the method `inner`, or its `around`.
 
     Hyper-parameters that the wrapper does not declare itself go to the inner method.
     """
-    cls = Tuned if name == FT else METHODS[name]
     own = [k for k in hyperparameters(cls) if k not in BASE]
     inner = kw.pop("inner", cls.around)
     inner = {"name": inner} if isinstance(inner, str) else inner
     if not isinstance(inner, dict) or not isinstance(inner.get("name"), str):
         raise ValueError(
-            f"{name}.inner = {short(inner)}: give the name of a method, as "
+            f"{cls.__name__}.inner = {short(inner)}: give the name of a method, as "
             f"{cls.around!r}, or {{'name': its name, ...}}; a method that is built "
             f"already goes into {cls.__name__}(task, inner=...)"
         )

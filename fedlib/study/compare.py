@@ -137,7 +137,7 @@ VALUES = given.VALUES | {  # argument -> (is it fine?, what to give)
     "task": (lambda v: isinstance(v, Task), "a fedlib.Task, as from_arrays makes"),
     "seeds": (seeds_of, f"how many, from 1 to {MOST}, or which, as in [0, 1, 2]"),
     "rule": (given.or_none(callable), "a function of fedlib.measures.selection"),
-    "search": (lambda v: is_whole(v) and v <= MOST, "how many settings to try, as 16"),
+    "search": (lambda v: is_whole(v) and 0 <= v <= MOST, "how many settings, as 16"),
 }
 VALUES |= dict.fromkeys(("rounds", "workers"), given.VALUES["every"])
 
@@ -171,11 +171,11 @@ def listing(point):
 # ---------------------------------------------------------------- the search
 def searched(runs, entries, K, seeds, rule, *how):
     """{row: Method at what won}, {row: that in words}, of {name: (Method, given)}."""
-    of, words = {}, {}
+    of = {}
     for name, (m, fixed) in entries.items():
-        for i, point in enumerate(tune.settings(m, K)):
+        for point in tune.settings(m, K):
             point = {k: v for k, v in point.items() if k not in fixed}
-            of[name, i], words[name, i] = tune.at(m, **point), listing(point)
+            of[name, listing(point)] = tune.at(m, **point)
     fresh = (s for s in itertools.count(PILOT) if s not in seeds)
     pilots = [*itertools.islice(fresh, tune.PILOTS)]
     tried = runs.all(of, pilots[:1], *how)
@@ -190,7 +190,7 @@ def searched(runs, entries, K, seeds, rule, *how):
         for name, v in level.groupby(level=0, sort=False):
             (won,) = tune.best(v)
             if of[won] != some.get(name):
-                some[name + by], tuned[name + by] = of[won], words[won]
+                some[name + by], tuned[name + by] = of[won], won[1]
     return some, tuned
 
 
