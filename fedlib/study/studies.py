@@ -391,7 +391,8 @@ def settings(entry, tier="paper", task="", tasks=(), point=""):
         for values in itertools.product(*axes.values()):
             full = chosen | dict(zip(axes, values))
             out.append((";".join(word(k, full[k]) for k in named), full))
-    return out
+    # a knob may have the value of a variant
+    return [v for i, v in enumerate(out) if v not in out[:i]]
 
 
 def choose(name, value, tier, task, tasks, point):
