@@ -104,10 +104,10 @@ def test_the_fairest_rival_of_equfl_that_costs_at_most_a_point():
             rows += [of | {"metric": m, "value": v} for m, v in values]
     pilots, rows = enumerate((-0.02, 0.02), 1000), pd.DataFrame(rows)
     rows = pd.concat(rows.assign(seed=s, value=rows.value + x) for s, x in pilots)
-    spec = {"methods": {"FedAvg": {}, "FedFB": {"alpha": [0.1, 1, 2], "version": 1}}}
     biases = {("last10_mean",): rows}.__getitem__
-    grid = SimpleNamespace(name="grid", cells=made, spec=spec, biases=biases)
-    assert papers.module("equfl", "winners").chosen("FedFB", grid) == due  # no version
+    of = lambda *at: [(c, 0) for c in made if (c.dataset, c.method, c.setting) == at]
+    grid = SimpleNamespace(of=of, biases=biases)
+    assert papers.module("equfl", "winners").chosen("FedFB", grid) == due  # no lr
 
 
 def test_nothing_that_decides_is_a_pilot_seed():
