@@ -68,7 +68,9 @@ def scores_by_hand(r, look, wins):
         n = r.cells[*look, "val"][last].sum(1)  # [E, A, 2, 2]
         right = n[..., 0, 0].sum(-1) + n[..., 1, 1].sum(-1)
         return np.mean(bias.EO(n)), np.mean(right / n.sum((1, 2, 3)))
-    a = np.sort(a[last], 1) * ("diverged" not in r.meta)
+    if "diverged" in r.meta:
+        return 0, 0
+    a = np.sort(a[last], 1)
     return a.mean(), a[:, : max(1, a.shape[1] // 10)].mean()
 
 
