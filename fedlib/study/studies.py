@@ -392,8 +392,7 @@ def settings(entry, tier="paper", task="", tasks=(), point=""):
         for values in itertools.product(*axes.values()):
             full = chosen | dict(zip(axes, values))
             out.append((";".join(word(k, full[k]) for k in named), full))
-    # a knob may have the value of a variant
-    return [v for i, v in enumerate(out) if v not in out[:i]]
+    return out
 
 
 def choose(name, value, tier, task, tasks, point):
