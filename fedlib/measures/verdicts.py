@@ -99,11 +99,6 @@ def single(d, margin, width=0.0):
     return P(p(1, 0), p(-1, 0), low, high)
 
 
-def within(d, margin, width=0.0):
-    """p of the sentence "d lies between -margin and margin", d [..., S] -> [...]."""
-    return single(d, margin, width).alike
-
-
 def beyond(d, width=0.0):
     """A function (sign, least) -> p [...] of "sign * d is larger than least", for
     differences d [..., S].
