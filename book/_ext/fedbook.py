@@ -23,11 +23,13 @@ from docutils.statemachine import StringList
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 from markupsafe import escape as esc
+from pybtex import plugin
+from sphinx.environment.adapters.toctree import global_toctree_for_doc
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
+from sphinx_proof.domain import ProofDomain
 
 from repro import papers
-from repro.bookbuild import copy_mathjax
 from repro.ledger import slug
 
 log = logging.getLogger(__name__)
@@ -326,6 +328,8 @@ class Role(SphinxRole):
     it is a warning.
     """
 
+    rows = Directive.rows
+
     def run(self):
         try:
             return [raw(self.html())], []
@@ -333,9 +337,6 @@ class Role(SphinxRole):
             at = self.get_location()
             log.warning("{%s}`%s`: %s", self.name, self.text, why, location=at)
             return [nodes.problematic("", self.text)], []
-
-    def rows(self, name, **where):
-        return rows(self.env, name, self.get_location(), **where)
 
     def link(self, body, name, row):
         uri = address(self.env, name, row, self.env.docname)
@@ -514,17 +515,39 @@ def apart(folder, page, body):
     return "".join(parts)
 
 
-def mathjax(app, config):
-    """MathJax comes out of an installed package;
-    it is put where `mathjax_path` looks for it.
+@cache
+def contents(builder, **how):
+    """The contents of the book as they stand beside its root."""
+    tree = global_toctree_for_doc(builder.env, builder.config.root_doc, builder, **how)
+    return builder.render_partial(tree)["fragment"]
+
+
+def beside(app, page, template, context, doctree):
+    """Make the contents beside a page from those beside the root, where only links and
+    the mark differ; Sphinx makes them anew for each, a quarter of the build.
     """
-    copy_mathjax(Path(app.srcdir, "_assets/vendor"))
+    to = lambda m: "#" if m[1] == page else app.builder.get_relative_uri(page, m[1])
+    here = '(?s)(<ul)(>(?:(?!<ul).)*toctree-l1)("><a class=")([^>]*href="#")'
+
+    def toctree(**how):
+        root = contents(app.builder, **how)
+        html = re.sub('(?<=href=")([^"]*)\\.html(?=")', to, root)
+        return re.sub(here, r'\1 class="current"\2 current\3current \4', html)
+
+    context["toctree"] = toctree
 
 
 def setup(app):
     app.add_config_value("fedbook_results", "../results", "env")
     for role in (Num, Verdict, Count, Rows, Rests):
         app.add_role(role.__name__.lower(), role())
-    app.connect("config-inited", mathjax)
     app.connect("html-page-context", lean, priority=900)
+    app.connect("html-page-context", beside, priority=400)
+    # else each reference looks through all installed packages for it
+    plugin.find_plugin = cache(plugin.find_plugin)
+    # two that do not say that they can be read in parallel: one has nothing to merge,
+    # the other runs when all is read
+    ProofDomain.merge_domaindata = lambda *_: None
+    if numbers := app.extensions.get("sphinx_multitoc_numbering"):
+        numbers.parallel_read_safe = True
     return parallel(app)

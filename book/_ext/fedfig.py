@@ -17,23 +17,15 @@ from fedbook import PIECES, Directive, folder, log, parallel
 from fedlib.plots import inline, origin
 
 
-def git(root, *command):
-    """What git answers, or nothing outside a repository."""
-    how = {"capture_output": True, "text": True, "timeout": 60, "check": True}
-    try:
-        return subprocess.run(["git", *command], cwd=root, **how).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
-
-
 @cache
-def commit(root, name):
-    """The commit that last changed a figure in git;
-    for one that DVC keeps, the commit the book is built from.
-    """
-    last = git(root, "log", "-1", "--format=%h", "--", name)
-    state = "describe", "--always", "--dirty= with changes"
-    return last or git(root, *state) or "unknown"
+def commit(root):
+    """The commit the book is built from; figures are not in git."""
+    words = ["git", "describe", "--always", "--dirty= with changes"]
+    how = {"cwd": root, "text": True, "stderr": subprocess.DEVNULL}
+    try:
+        return subprocess.check_output(words, **how).strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
 
 
 class Fig(Directive):
@@ -113,7 +105,7 @@ class Fig(Directive):
             at = self.get_location()
             log.warning(why, about["name"], about["notebook"], location=at)
             notebook = ""
-        last = commit(str(path.parent), path.name)
+        last = commit(self.env.srcdir)
         page = notebook and self.page(notebook)
         return self.draw("provenance", about, origin(about), page, last)
 

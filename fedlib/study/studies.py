@@ -14,7 +14,7 @@ repro.decide`): {study: {data set: 10}} are ten in all at tier small.
 
 draws: 16 are so many settings of each method (fedlib.methods.search); lists are values
 to draw from. winners: STUDY runs what came of them, as papers/<paper>/winners.yaml has
-it (`python -m repro.winners`): on pilot seeds the finalists, else by=mean and by=worst.
+it (`python -m repro.winners`): on pilot seeds the finalists, else by=mean, by=worst.
 """
 
 from __future__ import annotations
@@ -360,7 +360,8 @@ def variants(method, entry, study, tier, task, *point):
         won = known(known(study["won"], "winners of", method), f"{method} on", task)
         pilots = min(seeds_of(study["seeds"])) >= PILOT
         if not pilots:
-            return [(f"by={by}", fixed | won[by]) for by in ("mean", "worst")]
+            wins = {by: of for by, of in won.items() if by != "finalists"}
+            return [(f"by={by}", fixed | of) for by, of in wins.items()]
         some = won["finalists"]
     return [(";".join(word(*kv) for kv in s.items()), fixed | s) for s in some]
 

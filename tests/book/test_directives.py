@@ -14,6 +14,7 @@ from toys_book import built, extension, seen, tables
 from where import ROOT
 
 from fedlib.measures import verdicts
+from fedlib.methods import METHODS
 from repro import course
 
 
@@ -262,10 +263,9 @@ def test_gates_regimes_errors_and_looks_are_those_of_the_files():
 
 def test_the_map_says_what_a_method_changes_and_sends():
     m = extension("fedmap")
-    methods = extension("fedcode").methods()
-    assert m.changed(methods["FedAvg"]) == []
-    assert m.changed(methods["FedGA"]) != m.changed(methods["Ditto"]) != []
-    assert m.family(methods["FedGA"]) == "fair" and m.family(dict) is None
+    assert m.changed(METHODS["FedAvg"]) == []
+    assert m.changed(METHODS["FedGA"]) != m.changed(METHODS["Ditto"]) != []
+    assert m.family(METHODS["FedGA"]) == "fair" and m.family(dict) is None
     sent = "FedAvg up w 100, FedAvg up n 8, FedAvg down w 100, A up w 50, A up n 8, "
     sent += "A up c 46, A up c 50, A down w 50, B up w 100, B up c 8, B down w 100"
     head = "method", "direction", "name", "bytes"
