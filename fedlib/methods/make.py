@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from ..core.errors import nearest, short
+from ..core.errors import known, nearest, short
 from ..core.method import BASE, Method, Wrap
 from ..core.task import Task
 from ..pieces.robust import RULES
@@ -28,9 +28,7 @@ def make(name: str, task: Task | None, **kw: Any) -> Method:
         return wrapper(Tuned, task, inner=inner, **kw)
     cls = named(name)
     if not (task is None or isinstance(task, Task)):
-        raise ValueError(
-            f"task = {short(task)}: give a Task, such as fedlib.Task.from_arrays makes"
-        )
+        raise ValueError(f"task = {short(task)}: give a Task, as from_arrays makes")
     if issubclass(cls, Wrap):
         return wrapper(cls, task, **kw)
     check_known(name, kw, hyperparameters(cls))
@@ -88,10 +86,6 @@ def piece(kind, spec):
     """The step or rule of a description: its name, or {"name": its name, ...}."""
     table = {"step": STEPS, "rule": RULES}[kind]
     values = {"name": spec} if isinstance(spec, str) else dict(spec)
-    name = values.pop("name", None)
-    if not isinstance(name, str) or name not in table:
-        raise ValueError(
-            f"unknown {kind} {name!r}{nearest(name, table)} (known: {', '.join(table)})"
-        )
-    check_known(name, values, [f.name for f in fields(table[name])])
-    return table[name](**values)
+    made = known(table, kind, name := values.pop("name", None))
+    check_known(name, values, [f.name for f in fields(made)])
+    return made(**values)
