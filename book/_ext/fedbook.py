@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import urlencode
 
+import yaml
 from docutils import nodes
 from docutils.statemachine import StringList
 from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -32,73 +33,11 @@ from repro import papers
 from repro.ledger import slug
 
 log = logging.getLogger(__name__)
-# of a number that a paper prints, beside ours
-NUMBERS = {
-    "match": "same data and size; the reported number lies in our interval, which is "
-    "no wider than the tolerance",
-    "close": "same data and size; within the tolerance, or in an interval that is "
-    "wider",
-    "differs": "same data and size; outside. Or a setting that does not agree",
-    "order holds": "other data, so the digits say nothing; the decided pairs of "
-    "methods stand in the printed order",
-    "order differs": "other data; a decided pair stands the other way round",
-    "order open": "other data; no pair of methods is decided",
-    "setting": "a constant or a worked example, and it agrees; never a result",
-    "no comparison": "the paper prints no number here, or there is nothing to order",
-    "not run": "no run yet",
-}
-# of a sentence
-CLAIMS = {
-    "yes": "the interval of the difference lies on the sentence's side of zero",
-    "no": "it lies on the other side",
-    "alike": "it lies within the margin: no difference that anybody would care about",
-    "undecided": "it still leaves more than one answer open",
-    "not testable": "our runs cannot tell, however many; the reason stands beside it",
-    "not run": "a number is missing",
-}
-# of a sentence whose difference is small
-SMALL = {
-    "small yes": "yes, but the whole interval lies inside the margin",
-    "small no": "no, but the whole interval lies inside the margin",
-}
-# of the gain that a paper prints with a sentence
-GAINS = {
-    "gain contained": "the gain that the paper prints lies in our interval",
-    "gain excluded": "our interval ends below the gain that the paper prints",
-    "gain exceeded": "our interval begins above the gain that the paper prints",
-}
+HERE = Path(__file__).parent  # what things are called stands in words.yaml
+WORDS = yaml.safe_load((HERE / "words.yaml").read_text("utf-8"))
+NUMBERS, CLAIMS, SMALL, GAINS, DATASETS, NAMES, PIECES, LINES, SIZES = WORDS.values()
 VERDICTS = {**NUMBERS, **CLAIMS, **SMALL, **GAINS, "not run": "no run yet"}
 PAPERS = papers.each("title")
-DATASETS = {
-    "synthetic_0_0": "Synthetic(0, 0)",
-    "synthetic_05_05": "Synthetic(0.5, 0.5)",
-    "synthetic_1_1": "Synthetic(1, 1)",
-    "cifar01": "CIFAR-10, Dir(0.1)",
-    "office10": "Office-Caltech-10",
-    "office10_alexnet": "Office-Caltech-10, AlexNet",
-    "office10_resnet18": "Office-Caltech-10, ResNet18",
-    "none": "",
-    "all": "all data sets",
-}
-NAMES = {
-    "mean_acc": "mean accuracy",
-    "std_acc": "std of accuracy",
-    "worst10_acc": "worst 10 %",
-    "best10_acc": "best 10 %",
-    "top10_minus_bottom10": "best 10 % − worst 10 %",
-    "best_gini": "Gini",
-    "gini_auc": "area under Gini",
-    "delta_gini_vs_fedavg": "Gini − FedAvg's",
-    "acc_amazon": "Amazon",
-    "acc_caltech": "Caltech",
-    "acc_dslr": "DSLR",
-    "acc_webcam": "Webcam",
-    "top1_acc_pct": "top-1 accuracy",
-    "acc_mean_pct": "mean accuracy",
-    "acc_lowest5_pct": "worst 5 %",
-    "acc_lowest20_pct": "worst 20 %",
-    "acc_top5_pct": "best 5 %",
-}
 FILES = ("ledger", "claims", "artefacts", "deviations", "facts", "effects", "bytes")
 # files whose rows {num} can ask for, in the order in which a key is looked for
 KEYED = FILES[:5]
@@ -307,7 +246,6 @@ def source(name):
     return re.sub(r"\n\s*", "", (HERE / name).read_text("utf-8"))
 
 
-HERE = Path(__file__).parent
 TEMPLATES = Environment(
     loader=FunctionLoader(source), autoescape=True, undefined=StrictUndefined
 )

@@ -8,7 +8,7 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-from fedbook import Directive, parallel
+from fedbook import LINES, Directive, parallel
 from fedtables import size
 
 from fedlib.core.method import Wrap
@@ -19,18 +19,6 @@ from repro import course
 from repro.traffic import BESIDE_CLIP, NORMED
 
 FAMILIES = ("base", "drift", "fair", "personal", "flat", "groups", "domains")
-# the functions of a round, in its order: what a reader calls what they do
-LINES = {
-    "what is sent": ("send",),
-    "what a client does with it": ("receive",),
-    "local training": ("local", "fit", "plans"),
-    "the weights": ("weights",),
-    "the average": ("aggregate",),
-    "when it starts": ("watch",),
-    "what a client keeps": ("client",),
-    "what the server keeps": ("server",),
-    "which model is used": ("views",),
-}
 TITLES = (
     "Method, where it is explained, who proposed it",
     "Lines of the round that it changes",
