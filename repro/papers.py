@@ -107,7 +107,12 @@ def each(field: str) -> dict[str, object]:
 
 def union(*fields: str) -> tuple[str, ...]:
     """What the lists of some fields hold, of all papers together, without doubles."""
-    every = [x for field in fields for given in each(field).values() for x in given]
+    return _union(folder(), fields)
+
+
+@functools.cache
+def _union(where: Path, fields: tuple[str, ...]) -> tuple[str, ...]:
+    every = [x for k in fields for p in found(where) for x in about(p, where)[k]]
     return tuple(dict.fromkeys(every))
 
 
