@@ -78,10 +78,7 @@ def _found(where: Path) -> list[str]:
 
 def about(paper: str, where: Path | str | None = None) -> dict:
     """What papers/<paper>/paper.yaml says; lists that it does not have are empty."""
-    path = Path(where or folder()) / paper / "paper.yaml"
-    if not path.exists():
-        raise PaperError(f"{path} is missing: here are {', '.join(found(where))}")
-    return _read(path)
+    return _read(Path(where or folder()) / paper / "paper.yaml")
 
 
 # what a text in YAML holds, for all who ask: change nothing in it
@@ -90,6 +87,9 @@ parsed = functools.cache(studies.parsed)
 
 @functools.cache
 def _read(path: Path) -> dict:
+    if not path.exists():
+        here = ", ".join(found(path.parents[1]))
+        raise PaperError(f"{path} is missing: here are {here}")
     said = parsed(path.read_text("utf-8"))
     if odd := set(said) - set(FIELDS):
         raise PaperError(f"{path}: unknown field {min(odd)!r}; {', '.join(FIELDS)}")
@@ -107,12 +107,7 @@ def each(field: str) -> dict[str, object]:
 
 def union(*fields: str) -> tuple[str, ...]:
     """What the lists of some fields hold, of all papers together, without doubles."""
-    return _union(folder(), fields)
-
-
-@functools.cache
-def _union(where: Path, fields: tuple[str, ...]) -> tuple[str, ...]:
-    every = [x for k in fields for p in found(where) for x in about(p, where)[k]]
+    every = [x for field in fields for given in each(field).values() for x in given]
     return tuple(dict.fromkeys(every))
 
 

@@ -185,17 +185,10 @@ def read(path, model=None):
 def load(path="params.yaml"):
     """{"tier": ..., paper: {knob: value, "tasks": {...}, "studies": {...}}}, every
     $name replaced but $seed, and every `like` followed; of papers that have a folder.
-    Read once while the files stay as they are: change nothing inside.
     """
-    files = sorted(Path(path).parent.glob(f"papers/*/{FILE}"))
-    seen = [(f.absolute(), f.stat().st_mtime_ns) for f in (Path(path), *files)]
-    return dict(_load(path, tuple(files), tuple(seen)))
-
-
-@functools.lru_cache(maxsize=8)
-def _load(path, files, _seen):
-    sections, files = read(path, Params), {f.parent.name: f for f in files}
+    sections, folder = read(path, Params), Path(path).parent / "papers"
     tree = {"tier": sections.pop("tier")}
+    files = {f.parent.name: f for f in sorted(folder.glob(f"*/{FILE}"))}
     for name in [k for k in sections | files if k in files]:
         knobs, body = sections.get(name) or {}, read(files[name], Paper)
         with located(files[name]):
