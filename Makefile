@@ -32,7 +32,7 @@ lab: $(STAMP) ## open the notebooks in JupyterLab, once the set-up is done
 	$(BIN)/python -m repro.lab
 
 evidence: $(STAMP) ## compute every stored run anew, which takes hours, and says how many; can be killed
-	$(BIN)/python -m fedlib evidence compute
+	$(BIN)/python -m fedlib evidence compute --anew
 	$(BIN)/python -m fedlib evidence pack --anew
 	$(BIN)/dvc repro
 	$(BIN)/python -m fedlib evidence pack

@@ -12,9 +12,10 @@ an error.
 from __future__ import annotations
 
 import filecmp
+import os
 import shutil
-import subprocess
 import sys
+import warnings
 from importlib import metadata
 from pathlib import Path
 
@@ -27,8 +28,7 @@ BOOK = Path("book")
 HTML = BOOK / "_build/html"
 NOTEBOOKS = Path("results/notebooks")
 MATHJAX = "static/mathjax/tex-svg.js"
-JUPYTER_BOOK = "import sys; from jupyter_book.cli.main import main; sys.exit(main())"
-STRICT = ["--warningiserror", "--nitpick", "--keep-going"]
+JOBS = min(len(os.sched_getaffinity(0)), 4) + 1  # one hands out and collects
 
 
 def copy(source: Path, to: Path) -> None:
@@ -40,10 +40,11 @@ def copy(source: Path, to: Path) -> None:
         shutil.copyfile(source, to)
 
 
-def copy_notebooks(source=NOTEBOOKS, to=BOOK / "notebooks") -> list[Path]:
-    """Make the notebooks below `to` those below `source`; the list of copies."""
-    done = [p for p in sorted(source.glob("*/*.ipynb")) if not p.name.startswith(".")]
-    copies = [to / path.relative_to(source) for path in done]
+def copy_notebooks() -> list[Path]:
+    """Make the notebooks below book/ those below results/; the list of copies."""
+    to, every = BOOK / "notebooks", sorted(NOTEBOOKS.glob("*/*.ipynb"))
+    done = [p for p in every if not p.name.startswith(".")]
+    copies = [to / path.relative_to(NOTEBOOKS) for path in done]
     for stale in set(to.rglob("*.ipynb")) - set(copies):
         stale.unlink()
     for path, there in zip(done, copies):
@@ -51,56 +52,58 @@ def copy_notebooks(source=NOTEBOOKS, to=BOOK / "notebooks") -> list[Path]:
     return copies
 
 
-def copy_mathjax(to: Path = BOOK / "_assets/vendor") -> Path:
-    """Put MathJax 3 (SVG output, one file) below `to`; the copy's path."""
+def copy_mathjax() -> None:
+    """Put MathJax 3 (SVG output, one file) below book/."""
     package = "sphinx-mathjax-offline"
-    for file in metadata.files(package) or ():
-        if file.as_posix().endswith(MATHJAX):
-            copy(Path(file.locate()), to / file.name)
-            return to / file.name
-    raise FileNotFoundError(
-        f"{package} holds no {MATHJAX}: install the version of constraints.txt"
-    )
+    file = Path(metadata.distribution(package).locate_file(f"{package}/{MATHJAX}"))
+    copy(file, BOOK / "_assets/vendor" / file.name)
 
 
-def missing_notebooks(copies: list[Path], book: Path = BOOK) -> list[str]:
-    """Notebook pages that the table of contents names and no run has made,
-    such as "notebooks/fedga/main".
-    """
-    named = {page.removesuffix(".ipynb") for page in contents(book)}
-    made = {path.relative_to(book).with_suffix("").as_posix() for path in copies}
-    return sorted(page for page in named - made if page.startswith("notebooks/"))
+def missing_notebooks() -> list[str]:
+    """Notebook pages that the table of contents names and no run has made."""
+    named = (p.removesuffix(".ipynb") for p in contents(BOOK))
+    named = {p for p in named if p.startswith("notebooks/")}
+    return sorted(p for p in named if not (BOOK / f"{p}.ipynb").exists())
 
 
-def forget(book: Path = BOOK) -> None:
+def forget() -> None:
     """Remove what was built by other extensions, settings or contents, and pages whose
     sources are gone. Of all else Sphinx builds anew what has changed.
     """
-    build, html = book / "_build", book / "_build/html"
-    patterns = ("_ext/**/*.*", "_*.yml", "_assets/*.*")
-    decide = [f for pattern in patterns for f in book.glob(pattern)]
+    made_by = HTML.parent / "made_by"
+    patterns = "_ext/**/*.*", "_*.yml", "_assets/*.*"
+    decide = [f for pattern in patterns for f in BOOK.glob(pattern)]
     decide += Path(plots.__file__).parent.glob("*.py")  # put figures into pages
     now = digest(f for f in decide if "__pycache__" not in f.parts)
-    if not (build / "made_by").exists() or (build / "made_by").read_text() != now:
-        shutil.rmtree(build, ignore_errors=True)
-        build.mkdir()
-        (build / "made_by").write_text(now)
-    for page in html.rglob("*.html"):
-        name = page.relative_to(html).with_suffix("")
-        sources = [(book / name).with_suffix(end) for end in (".md", ".ipynb")]
-        if name.parts[0] != "_static" and not any(f.exists() for f in sources):
+    if not made_by.exists() or made_by.read_text() != now:
+        shutil.rmtree(made_by.parent, ignore_errors=True)
+        made_by.parent.mkdir()
+        made_by.write_text(now)
+    for page in HTML.rglob("*.html"):
+        source = BOOK / page.relative_to(HTML)
+        sources = (source.with_suffix(end) for end in (".md", ".ipynb"))
+        if "_static" not in page.parts and not any(f.exists() for f in sources):
             page.unlink()
 
 
-def sphinx(book: Path = BOOK) -> int:
-    """Run the build, its output passing through; the exit status."""
-    command = [sys.executable, "-c", JUPYTER_BOOK, "build", str(book), *STRICT]
-    return subprocess.run(command).returncode
+def sphinx() -> bool:
+    """Build the pages as `jupyter-book build` does, on all cores; whether it failed."""
+    from jupyter_book.sphinx import build_sphinx
+
+    # an extension looks at every object there is, also at those that torch gives up
+    warnings.filterwarnings("ignore", "`torch", FutureWarning)
+    book = BOOK.resolve()
+    said = {"external_toc_path": f"{book}/_toc.yml", "latex_individualpages": False}
+    said |= {"nitpicky": True}
+    how = {"path_config": book / "_config.yml", "confoverrides": said, "jobs": JOBS}
+    how |= dict.fromkeys(("noconfig", "warningiserror", "keep_going"), True)
+    return bool(build_sphinx(book, book / "_build/html", **how))
 
 
 def main() -> int:
     """Copy what the book needs and build it; the exit status."""
-    if missing := missing_notebooks(copy_notebooks()):
+    copy_notebooks()
+    if missing := missing_notebooks():
         why = f"contents name {', '.join(missing)}, which no run has made yet"
         print(f"repro.bookbuild: {why}: `make paper` runs them.", file=sys.stderr)
         return 1

@@ -13,6 +13,7 @@ import json
 import re
 import sys
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from html import unescape
 from pathlib import Path
@@ -36,8 +37,9 @@ class Page(NamedTuple):
     faults: list
 
 
-def read(text):
-    """The Page of a text in HTML; by a pattern, as books have a hundred megabytes."""
+def read(file):
+    """The Page of a file; by a pattern, as books have a hundred megabytes."""
+    text = file.read_text("utf-8") + rows_of(file)
     page, line, seen = Page(Counter(), [], []), 1, 0
     for found in TAG.finditer(text):
         tag, words = found[1].lower(), found[2]
@@ -68,7 +70,8 @@ def check(root) -> list[str]:
         raise FileNotFoundError(
             f"{root} holds no page: python -m repro.bookbuild first"
         )
-    pages = {f: read(f.read_text("utf-8") + rows_of(f)) for f in files}
+    with ProcessPoolExecutor() as pool:
+        pages = dict(zip(files, pool.map(read, files, chunksize=4)))
     called = lambda path: path.relative_to(root).as_posix()
     return [f"{called(p)}{what}" for p in pages for what in of_page(p, pages)]
 

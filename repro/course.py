@@ -26,6 +26,7 @@ import hashlib
 import re
 from collections import Counter
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -64,17 +65,9 @@ def framed(book: Path) -> set[str]:
 
 def contents(book: Path) -> list[str]:
     """The pages that _toc.yml names, in its order; patterns (glob) are left out."""
-
-    def files(node):
-        if isinstance(node, dict):
-            yield from (str(node[k]) for k in ("root", "file") if k in node)
-            node = list(node.values())
-        if isinstance(node, list):
-            for child in node:
-                yield from files(child)
-
-    toc = parsed((book / "_toc.yml").read_text(encoding="utf-8"))
-    return [f.removesuffix(".md") for f in files(toc)]
+    toc = (book / "_toc.yml").read_text(encoding="utf-8")
+    files = re.findall(r"(?m)^[ -]*(?:root|file): *(\S+)", toc)
+    return [f.removesuffix(".md") for f in files]
 
 
 def chapters(book: Path) -> list[str]:
@@ -85,9 +78,7 @@ def chapters(book: Path) -> list[str]:
 
 def onward(book: Path, page: str) -> str | None:
     """The chapter after this one in the contents, or None after the last."""
-    order = chapters(book)
-    after = order[order.index(page) + 1 :] if page in order else []
-    return after[0] if after else None
+    return dict(pairwise(chapters(book))).get(page)
 
 
 # ---------------------------------------------------------------- how long

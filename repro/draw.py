@@ -188,7 +188,7 @@ def reads(notebook: Path) -> list[Path]:
     of, here = notebook.parent.name, papers.found()
     names = [of] if of in here else [*here, "all"]
     gate = [GATE / f"{name}.txt" for name in names]
-    return [notebook, Path("params.yaml"), *gate, *MADE]
+    return [notebook, *gate, *MADE]
 
 
 def key(notebook: Path) -> str:

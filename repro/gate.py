@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
 from fedlib.cli.program import program
-from fedlib.study import identity
-from fedlib.study.studies import read
+from fedlib.study import audit, identity
+from fedlib.study.studies import parsed, read
 from repro import papers
 
 TO = Path("results/gate")
@@ -62,6 +63,15 @@ def of(paper: str, knobs: dict) -> str:
     return f"knobs {knobs}\nfiles {digest(files)}\nruns {digest(stored)}\n"
 
 
+def forecast(tree: dict) -> None:
+    """Say what is to compute where knobs are not those of the commit."""
+    words = ["git", "show", "HEAD:./params.yaml"]
+    then = parsed(subprocess.run(words, capture_output=True).stdout) or {}
+    differ = lambda *names: any(then.get(k) != tree.get(k) for k in names)
+    if moved := [p for p in papers.found() if differ("tier", p)]:
+        audit.compute(moved, dry_run=True)
+
+
 def main() -> None:
     """Write the files; those that say the same stay."""
     tree = read(Path("params.yaml"))
@@ -73,6 +83,7 @@ def main() -> None:
     TO.mkdir(parents=True, exist_ok=True)
     for name, text in found.items():
         (TO / f"{name}.txt").write_text(text)
+    forecast(tree)
 
 
 if __name__ == "__main__":

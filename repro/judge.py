@@ -38,7 +38,6 @@ from collections import defaultdict
 from decimal import Decimal
 
 import numpy as np
-import pandas as pd
 
 from fedlib.measures import verdicts
 from fedlib.study.studies import PILOT
@@ -55,7 +54,7 @@ def judge(table, values):
     """The table with its verdict and, where an order is judged, how many pairs agree.
 
     table: rows of the ledger, numbers as floats but `reported` as printed; values:
-    {key: values by seed}, as `by_seed` finds them.
+    {key: {seed: value}}, as `by_seed` finds them.
     """
     order = orders(table[table.ours.notna() & (table.reported != "")], values)
     none = "no comparison", ""
@@ -163,8 +162,9 @@ def agree(a, b, values):
     if a.key not in values or b.key not in values:
         return None
     printed = float(a.reported) - float(b.reported)
-    both = pd.concat([values[a.key], values[b.key]], axis=1).dropna()
-    x, y = both[both.index < PILOT].to_numpy().T
+    mine, theirs = values[a.key], values[b.key]
+    both = [(x, theirs[n]) for n, x in mine.items() if n in theirs and n < PILOT]
+    x, y = np.array(both).reshape(-1, 2).T
     metric = METRICS[a.metric]
     margin = metric.margin_at((abs(x).mean() + abs(y).mean()) / 2) if len(x) else 0
     found = verdicts.verdict(verdicts.single(np.sign(printed) * (x - y), margin))
@@ -185,23 +185,25 @@ def counted(votes):
 
 
 def by_seed(ours, seeds):
-    """{key: values by seed} of the rows of ours.
+    """{key: {seed: value}} of the rows of ours.
 
     The rows of seeds of one study and setting, from the runs that the row names, as
     many as it says and with the mean that it gives. Rows without are left out.
     """
-    groups, found = defaultdict(list), {}
-    for at, g in seeds.groupby([*RUN, "study", "setting"]):
-        own = [set(ids.split()) for ids in g.run_ids]
-        groups[at[: len(RUN)]].append((at[-1], [*zip(own, g.seed, g.value)]))
+    groups, found = defaultdict(lambda: defaultdict(list)), {}
+    by = [*RUN, *"setting study run_ids seed value".split()]
+    for *run, setting, study, ids, seed, value in zip(*(seeds[c].tolist() for c in by)):
+        groups[*run][study, setting].append(({*ids.split()}, seed, value))
     for row in ours.itertuples():
-        near = groups[tuple(getattr(row, c) for c in RUN)]
-        for _, rows in sorted(near, key=lambda group: group[0] != row.setting):
-            runs = set(row.run_ids.split())
-            mine = {seed: x for ids, seed, x in rows if ids and ids <= runs}
-            x = pd.Series(mine, dtype=float)
-            near = 1e-5 * x.abs().max()  # for the digits that a file leaves out
-            if len(x) == row.n_seeds and abs(x.mean() - row.value) <= near:
-                found[row.key] = x
+        near, runs = groups[*(getattr(row, c) for c in RUN)], {*row.run_ids.split()}
+        for at in sorted(near, key=lambda at: (at[1] != row.setting, at)):
+            mine = {seed: x for ids, seed, x in near[at] if ids and ids <= runs}
+            x = np.array([*mine.values()])
+            # a file leaves out digits
+            if (
+                len(x) == row.n_seeds
+                and abs(x.mean() - row.value) <= 1e-5 * abs(x).max()
+            ):
+                found[row.key] = mine
                 break
     return found

@@ -16,6 +16,7 @@ A paper is a folder of papers/ with a paper.yaml:
     axes        the parts of a setting (before "=") that tell of the task: skew, cohort
     switches    those that tell methods apart and not tables
     rule        the selection rule by which its claims and deviations are judged
+    wins        by what a setting wins a search, see repro/winners.py; mean and worst
     main        {study: the data sets on which it has all methods}
     gate        what its tasks are held against; regime: what its regimes need; both
                 are explained in repro/regimes.py
@@ -42,7 +43,7 @@ from fedlib.study import studies
 
 HERE = Path(__file__).resolve().parents[1]
 FIELDS = "order title controls datasets reference views axes switches rule main gate"
-FIELDS = (*FIELDS.split(), "regime", "headline")
+FIELDS = (*FIELDS.split(), "regime", "headline", "wins")
 NEEDED = ("order", "title", "rule", "main", "headline")
 
 
@@ -96,7 +97,7 @@ def _read(path: Path) -> dict:
     if lost := set(NEEDED) - set(said):
         raise PaperError(f"{path}: {min(lost)} is missing")
     lists = ("controls", "datasets", "views", "axes", "switches")
-    usual = {"reference": "FedAvg", "gate": {}, "regime": {}}
+    usual = {"reference": "FedAvg", "gate": {}, "regime": {}, "wins": ["mean", "worst"]}
     return dict.fromkeys(lists, ()) | usual | said
 
 

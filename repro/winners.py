@@ -3,8 +3,15 @@
     python -m repro.winners fedga grid finals
 
 computes what is missing of a study that draws settings and of its finals, and writes
-papers/<paper>/winners.yaml: of every method and task the finalists, the best mean over
-clients and the best worst tenth, over pilots and evaluations of the paper's rule.
+papers/<paper>/winners.yaml: of every method and task the finalists, and the best by
+each of the paper's `wins`, over pilots and evaluations of its rule:
+
+    mean     highest mean accuracy over clients
+    worst    highest accuracy of the worst tenth
+    fair     lowest EO, of settings at most LOSS less accurate than FedAvg's best; where
+             none is, the most accurate
+
+The first of these chooses the finalists.
 """
 
 from __future__ import annotations
@@ -23,7 +30,9 @@ from fedlib.study.experiment import study
 
 from . import papers
 
-BY = {"mean": metrics.mean_acc, "worst": metrics.worst}
+LOSS = 0.01  # of accuracy, a point, that a fairer setting may cost
+AT = ["dataset", "method", "setting"]
+BY = {"mean": metrics.mean_acc, "worst": metrics.worst, "fair": None}
 HEAD = "# What searches chose on pilot seeds: by `python -m repro.winners`.\n"
 
 
@@ -35,34 +44,53 @@ def main(paper, search, finals):
     finals: the study that runs the best of them on more pilot seeds
     """
     path, runs = Path("papers", paper, "winners.yaml"), []
+    about = papers.about(paper)
     for name in search, finals:  # whose cells are the finalists of the first
         runs.append(study(paper, name))
         written = studies.read(path) if path.exists() else {}
-        written[search] = chosen(papers.about(paper)["rule"], *runs)
+        written[search] = chosen(about["rule"], about["wins"], *runs)
         text = yaml.safe_dump(written, sort_keys=False, width=100)
         path.write_text(HEAD + text)
 
 
-def chosen(rule, drawn, *finals):
-    """{method: {data set: {"finalists": [...], and of finals "mean", "worst"}}}."""
+def chosen(rule, wins, drawn, *finals):
+    """{method: {data set: {"finalists": [...], and of finals each of `wins`}}}."""
     out = {}
-    for (method, dataset), level in levels(rule, metrics.mean_acc, drawn):
+    for (dataset, method), level in levels(rule, wins[0], drawn):
         some = [point(drawn, method, dataset, s) for s in best(level, FINALISTS)]
         out.setdefault(method, {})[dataset] = {"finalists": some}
-    for by, measure in BY.items() if finals else ():
-        for (method, dataset), level in levels(rule, measure, drawn, *finals):
-            some = {c.setting: 0 for c in finals[0].only(dataset, method).cells}
-            out[method][dataset][by] = point(
-                drawn, method, dataset, *best(level[[*some]])
-            )
+    for by in wins if finals else ():
+        for (dataset, method), level in levels(rule, by, drawn, *finals):
+            out[method][dataset][by] = point(drawn, method, dataset, *best(level))
     return out
 
 
-def levels(rule, measure, *runs):
-    """((method, data set), accuracy of each setting, a mean over pilots) of all."""
-    table = pd.concat([run.validation(rule, measure) for run in runs])
-    for who, rows in table.groupby(["method", "dataset"], sort=False):
-        yield who, rows.groupby("setting", sort=False).value.mean()
+def levels(rule, by, drawn, *finals):
+    """((data set, method), level of each setting) of a search, or of its finalists."""
+    runs, last = [drawn, *finals], [drawn, *finals][-1]
+    if by == "fair":
+        table = pd.concat([run.biases([rule], split="val") for run in runs])
+    else:
+        table = pd.concat([run.validation(rule, BY[by]) for run in runs])
+    left = pd.MultiIndex.from_tuples(
+        (c.dataset, c.method, c.setting) for c in last.cells
+    )
+    table = table[pd.MultiIndex.from_frame(table[AT]).isin(left)]
+    means = table.groupby(AT, sort=False).value.mean
+    for who, level in (fairness(table) if by == "fair" else means()).groupby(
+        AT[:2], sort=False
+    ):
+        yield who, level.droplevel(AT[:2])
+
+
+def fairness(rows):
+    """How far settings go by EO and accuracy, of rows of Study.biases: minus EO; where
+    accuracy is more than LOSS below FedAvg's best, what comes after all others.
+    """
+    mean = rows.pivot_table("value", AT, "metric", sort=False)
+    fedavg = mean.accuracy.xs("FedAvg", level="method").groupby("dataset").max()
+    least = mean.index.get_level_values("dataset").map(fedavg) - LOSS
+    return (-mean.EO).where(mean.accuracy >= least, mean.accuracy - 2)
 
 
 def point(run, method, dataset, setting):

@@ -17,86 +17,27 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import urlencode
 
+import yaml
 from docutils import nodes
 from docutils.statemachine import StringList
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 from markupsafe import escape as esc
+from pybtex import plugin
+from sphinx.environment.adapters.toctree import global_toctree_for_doc
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
+from sphinx_proof.domain import ProofDomain
 
 from repro import papers
-from repro.bookbuild import copy_mathjax
 from repro.ledger import slug
 
 log = logging.getLogger(__name__)
-# of a number that a paper prints, beside ours
-NUMBERS = {
-    "match": "same data and size; the reported number lies in our interval, which is "
-    "no wider than the tolerance",
-    "close": "same data and size; within the tolerance, or in an interval that is "
-    "wider",
-    "differs": "same data and size; outside. Or a setting that does not agree",
-    "order holds": "other data, so the digits say nothing; the decided pairs of "
-    "methods stand in the printed order",
-    "order differs": "other data; a decided pair stands the other way round",
-    "order open": "other data; no pair of methods is decided",
-    "setting": "a constant or a worked example, and it agrees; never a result",
-    "no comparison": "the paper prints no number here, or there is nothing to order",
-    "not run": "no run yet",
-}
-# of a sentence
-CLAIMS = {
-    "yes": "the interval of the difference lies on the sentence's side of zero",
-    "no": "it lies on the other side",
-    "alike": "it lies within the margin: no difference that anybody would care about",
-    "undecided": "it still leaves more than one answer open",
-    "not testable": "our runs cannot tell, however many; the reason stands beside it",
-    "not run": "a number is missing",
-}
-# of a sentence whose difference is small
-SMALL = {
-    "small yes": "yes, but the whole interval lies inside the margin",
-    "small no": "no, but the whole interval lies inside the margin",
-}
-# of the gain that a paper prints with a sentence
-GAINS = {
-    "gain contained": "the gain that the paper prints lies in our interval",
-    "gain excluded": "our interval ends below the gain that the paper prints",
-    "gain exceeded": "our interval begins above the gain that the paper prints",
-}
+HERE = Path(__file__).parent  # what things are called stands in words.yaml
+WORDS = yaml.safe_load((HERE / "words.yaml").read_text("utf-8"))
+NUMBERS, CLAIMS, SMALL, GAINS, DATASETS, NAMES, PIECES, LINES, SIZES = WORDS.values()
 VERDICTS = {**NUMBERS, **CLAIMS, **SMALL, **GAINS, "not run": "no run yet"}
 PAPERS = papers.each("title")
-DATASETS = {
-    "synthetic_0_0": "Synthetic(0, 0)",
-    "synthetic_05_05": "Synthetic(0.5, 0.5)",
-    "synthetic_1_1": "Synthetic(1, 1)",
-    "cifar01": "CIFAR-10, Dir(0.1)",
-    "office10": "Office-Caltech-10",
-    "office10_alexnet": "Office-Caltech-10, AlexNet",
-    "office10_resnet18": "Office-Caltech-10, ResNet18",
-    "none": "",
-    "all": "all data sets",
-}
-NAMES = {
-    "mean_acc": "mean accuracy",
-    "std_acc": "std of accuracy",
-    "worst10_acc": "worst 10 %",
-    "best10_acc": "best 10 %",
-    "top10_minus_bottom10": "best 10 % − worst 10 %",
-    "best_gini": "Gini",
-    "gini_auc": "area under Gini",
-    "delta_gini_vs_fedavg": "Gini − FedAvg's",
-    "acc_amazon": "Amazon",
-    "acc_caltech": "Caltech",
-    "acc_dslr": "DSLR",
-    "acc_webcam": "Webcam",
-    "top1_acc_pct": "top-1 accuracy",
-    "acc_mean_pct": "mean accuracy",
-    "acc_lowest5_pct": "worst 5 %",
-    "acc_lowest20_pct": "worst 20 %",
-    "acc_top5_pct": "best 5 %",
-}
 FILES = ("ledger", "claims", "artefacts", "deviations", "facts", "effects", "bytes")
 # files whose rows {num} can ask for, in the order in which a key is looked for
 KEYED = FILES[:5]
@@ -305,7 +246,6 @@ def source(name):
     return re.sub(r"\n\s*", "", (HERE / name).read_text("utf-8"))
 
 
-HERE = Path(__file__).parent
 TEMPLATES = Environment(
     loader=FunctionLoader(source), autoescape=True, undefined=StrictUndefined
 )
@@ -388,6 +328,8 @@ class Role(SphinxRole):
     it is a warning.
     """
 
+    rows = Directive.rows
+
     def run(self):
         try:
             return [raw(self.html())], []
@@ -395,9 +337,6 @@ class Role(SphinxRole):
             at = self.get_location()
             log.warning("{%s}`%s`: %s", self.name, self.text, why, location=at)
             return [nodes.problematic("", self.text)], []
-
-    def rows(self, name, **where):
-        return rows(self.env, name, self.get_location(), **where)
 
     def link(self, body, name, row):
         uri = address(self.env, name, row, self.env.docname)
@@ -576,17 +515,39 @@ def apart(folder, page, body):
     return "".join(parts)
 
 
-def mathjax(app, config):
-    """MathJax comes out of an installed package;
-    it is put where `mathjax_path` looks for it.
+@cache
+def contents(builder, **how):
+    """The contents of the book as they stand beside its root."""
+    tree = global_toctree_for_doc(builder.env, builder.config.root_doc, builder, **how)
+    return builder.render_partial(tree)["fragment"]
+
+
+def beside(app, page, template, context, doctree):
+    """Make the contents beside a page from those beside the root, where only links and
+    the mark differ; Sphinx makes them anew for each, a quarter of the build.
     """
-    copy_mathjax(Path(app.srcdir, "_assets/vendor"))
+    to = lambda m: "#" if m[1] == page else app.builder.get_relative_uri(page, m[1])
+    here = '(?s)(<ul)(>(?:(?!<ul).)*toctree-l1)("><a class=")([^>]*href="#")'
+
+    def toctree(**how):
+        root = contents(app.builder, **how)
+        html = re.sub('(?<=href=")([^"]*)\\.html(?=")', to, root)
+        return re.sub(here, r'\1 class="current"\2 current\3current \4', html)
+
+    context["toctree"] = toctree
 
 
 def setup(app):
     app.add_config_value("fedbook_results", "../results", "env")
     for role in (Num, Verdict, Count, Rows, Rests):
         app.add_role(role.__name__.lower(), role())
-    app.connect("config-inited", mathjax)
     app.connect("html-page-context", lean, priority=900)
+    app.connect("html-page-context", beside, priority=400)
+    # else each reference looks through all installed packages for it
+    plugin.find_plugin = cache(plugin.find_plugin)
+    # two that do not say that they can be read in parallel: one has nothing to merge,
+    # the other runs when all is read
+    ProofDomain.merge_domaindata = lambda *_: None
+    if numbers := app.extensions.get("sphinx_multitoc_numbering"):
+        numbers.parallel_read_safe = True
     return parallel(app)

@@ -1,7 +1,9 @@
 """The claims of results/claims.csv: {claims} lists them with verdict, effect and what
-would decide them, {forest} draws them family by family (fedplot.py), {claimsummary}
-counts them. How they look: fedclaims.html.
+would decide them, {forest} draws them family by family (fedplot.py), {leads} side
+by side, {claimsummary} counts them. How they look: fedclaims.html.
 """
+
+import re
 
 from docutils.parsers.rst import directives
 from fedbook import CLAIMS, GAINS, SMALL, Directive, grouped, nice, parallel, prose
@@ -88,6 +90,42 @@ class Forest(Directive):
         return self.draw("forest", papers, name)
 
 
+class Leads(Directive):
+    """{leads}: what a method leads by, claim below claim; the last of a row is full.
+
+    A line "label: a-{b,c}-{d|e}" has a-b-d and a-c-d in the first panel, a-b-e and
+    a-c-e in the second; where one is not tested the row is only named below.
+
+    :title:   of the figure  :panels:  of each, with bars between
+    :marks:   what the claims of a row are, in turn, with bars between
+    """
+
+    option_spec = dict.fromkeys(("title", "panels", "marks"), directives.unchanged)
+    has_content = True
+
+    def run(self):
+        claims = {r["key"]: r for r in self.rows("claims") if drawable(r)}
+        panels = {name: [] for name in self.options["panels"].split("|")}
+        untested = {}
+        for line in self.content:
+            label, _, keys = line.partition(": ")
+            for rows, text in zip(panels.values(), spelled(keys, "|")):
+                found = [claims.get(k) for k in spelled(text, ",")]
+                if all(found):
+                    rows.append(found[-1] | {"label": label, "before": found[:-1]})
+                else:
+                    untested[label] = text
+        series = self.options.get("marks", "").split("|")
+        return self.draw("leads", panels, series, untested)
+
+
+def spelled(text, bar):
+    """a-{b,c}, at the comma -> [a-b, a-c]."""
+    found = re.search(rf"\{{([^{{}}]*[{bar}][^{{}}]*)\}}", text)
+    words = found[1].split(bar) if found else []
+    return [text.replace(found[0], word) for word in words] or [text]
+
+
 def tallies(rows):
     """Sentences, testable, decided; yes by more than the margin, yes, yes by chance;
     survivors, small ones.
@@ -117,4 +155,4 @@ class ClaimSummary(Directive):
 
 
 def setup(app):
-    return parallel(app, Claims, Forest, ClaimSummary)
+    return parallel(app, Claims, Forest, Leads, ClaimSummary)

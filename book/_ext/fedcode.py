@@ -8,7 +8,6 @@ import math
 import os
 import re
 from dataclasses import fields
-from functools import cache
 from pathlib import Path
 
 from docutils import nodes
@@ -16,17 +15,11 @@ from fedbook import Directive, log, parallel
 from sphinx.directives.code import LiteralInclude
 
 import fedlib
+from fedlib.core.method import Method
+from fedlib.methods import METHODS
 from fedlib.methods.cite import BIBLIOGRAPHY, cite, paper
 
 ROOT = Path(fedlib.__file__).resolve().parents[1]
-
-
-@cache
-def methods():
-    """Display name -> class."""
-    from fedlib.methods import METHODS
-
-    return METHODS
 
 
 class Named(Directive):
@@ -35,11 +28,11 @@ class Named(Directive):
     required_arguments, final_argument_whitespace = 1, True
 
     def run(self):
-        name, known = self.arguments[0].strip(), ", ".join(methods())
-        if name not in methods():
+        name, known = self.arguments[0].strip(), ", ".join(METHODS)
+        if name not in METHODS:
             why = f"no method {name!r}; fedlib has {known}"
             raise self.warning(f"{{{self.name}}}: {why}")
-        cls = methods()[name]
+        cls = METHODS[name]
         self.env.note_dependency(inspect.getsourcefile(cls))
         return self.show(name, cls)
 
@@ -66,8 +59,6 @@ class Hyper(Named):
     """
 
     def show(self, name, cls):
-        from fedlib.core.method import Method
-
         common = {f.name for f in fields(Method)}
         every = [f for f in fields(cls) if f.metadata.get("what")]
         own = [f for f in every if f.name not in common]
@@ -80,7 +71,7 @@ class AboutBox(Named):
 
     def show(self, name, cls):
         # a wrapper does as the method inside
-        own = methods()[cls.around] if hasattr(cls, "around") else cls
+        own = METHODS[cls.around] if hasattr(cls, "around") else cls
         who = {True: "every client", False: "the sampled cohort"}
         facts = {"who trains": who[own.who == "all"]}
         facts["who receives"] = who[own.download == "all"]
@@ -125,9 +116,9 @@ def shown(name, parts):
     """(file, lines, are all inside a class?) of parts of a method or module, or of all
     from the first definition on.
     """
-    cls, module = methods().get(name), ROOT / (name.replace(".", "/") + ".py")
+    cls, module = METHODS.get(name), ROOT / (name.replace(".", "/") + ".py")
     if cls is None and not module.is_file():
-        known = ", ".join(methods())
+        known = ", ".join(METHODS)
         raise ValueError(f"no method and no module {name!r}; fedlib has {known}")
     path = Path(inspect.getsourcefile(cls)).resolve() if cls else module
     tree = ast.parse(path.read_text(encoding="utf-8"))

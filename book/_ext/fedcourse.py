@@ -115,7 +115,9 @@ class Slides(Directive):
     """
 
     def run(self):
-        book, out, files = Path(self.env.srcdir), [], {}
+        book, out = Path(self.env.srcdir), []
+        to = Path(self.env.app.outdir, "_images/slides")
+        to.mkdir(parents=True, exist_ok=True)
         for page in course.chapters(book):
             for name in slides((book / f"{page}.md").read_text("utf-8")):
                 found = frames(folder(self.env) / "figures", name)
@@ -124,20 +126,10 @@ class Slides(Directive):
                 # of frames to slide through the last, which the title is of
                 shown = found[-1]
                 self.env.note_dependency(str(shown))
-                files[name] = str(shown)
+                shutil.copyfile(shown, to / f"{name}.svg")
                 about = json.loads(shown.with_suffix(".json").read_text("utf-8"))
                 out.append((page, name, about, origin(about)))
-        self.env.fedslides = files
         return self.draw("slides", out)
-
-
-def copy_slides(app, problem):
-    """Put the figures of the slides beside the pages."""
-    to = Path(app.outdir, "_images/slides")
-    for name, source in getattr(app.env, "fedslides", {}).items():
-        if problem is None:
-            to.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, to / f"{name}.svg")
 
 
 def complain(app, env, docnames):
@@ -154,6 +146,5 @@ def complain(app, env, docnames):
 
 
 def setup(app):
-    app.connect("build-finished", copy_slides)
     app.connect("env-before-read-docs", complain)
     return parallel(app, Opening, Takeaways, Quiz, Credit, Onward, Plan, Slides)

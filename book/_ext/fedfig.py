@@ -12,51 +12,20 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.parsers.rst import directives
-from fedbook import Directive, folder, log, parallel
+from fedbook import PIECES, Directive, folder, log, parallel
 
 from fedlib.plots import inline, origin
 
-# name -> what a reader should try; the last sentence of the caption
-PIECES = {
-    "lorenz": "press North and South in turn, and say which one is fairer and by which "
-    "measure.",
-    "alpha": "start at α = 1 and find the α from which on the largest loss is no "
-    "longer that of client 3.",
-    "driftline": "raise the local steps T and watch the resting point leave the "
-    "minimum; then bring it back, once with η and once with μ.",
-    "cohort": "draw 1,000 rounds with pairs, then halve the step and draw them again: "
-    "does the mean move towards 3?",
-    "trigger": "lift one point in the middle of the curve and see whether the trigger "
-    "fires earlier or later.",
-    "thresholds": "find two thresholds at which both groups have the same share of "
-    "positive decisions, and read what the other two measures say.",
-    "leak": "add noise until you cannot read the digit any more; then take the noise "
-    "away, and put eight rows into the batch.",
-    "triangle": "push domain 3 down until its angle is obtuse: where does the star go, "
-    "and can your weights follow?",
-    "sam": "lower the step size to 0.04 and let them step: does SAM still leave the "
-    "sharp valley? Then turn the radius up.",
-    "message": "choose FedProto, then PromptFL: what do they send in place of a model?",
-}
-
-
-def git(root, *command):
-    """What git answers, or nothing outside a repository."""
-    how = {"capture_output": True, "text": True, "timeout": 60, "check": True}
-    try:
-        return subprocess.run(["git", *command], cwd=root, **how).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return ""
-
 
 @cache
-def commit(root, name):
-    """The commit that last changed a figure in git;
-    for one that DVC keeps, the commit the book is built from.
-    """
-    last = git(root, "log", "-1", "--format=%h", "--", name)
-    state = "describe", "--always", "--dirty= with changes"
-    return last or git(root, *state) or "unknown"
+def commit(root):
+    """The commit the book is built from; figures are not in git."""
+    words = ["git", "describe", "--always", "--dirty= with changes"]
+    how = {"cwd": root, "text": True, "stderr": subprocess.DEVNULL}
+    try:
+        return subprocess.check_output(words, **how).strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
 
 
 class Fig(Directive):
@@ -136,7 +105,7 @@ class Fig(Directive):
             at = self.get_location()
             log.warning(why, about["name"], about["notebook"], location=at)
             notebook = ""
-        last = commit(str(path.parent), path.name)
+        last = commit(self.env.srcdir)
         page = notebook and self.page(notebook)
         return self.draw("provenance", about, origin(about), page, last)
 

@@ -8,29 +8,17 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-from fedbook import Directive, parallel
-from fedcode import methods
+from fedbook import LINES, Directive, parallel
 from fedtables import size
 
 from fedlib.core.method import Wrap
+from fedlib.methods import METHODS
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.methods.limits import FAVOURS, LIMITS
 from repro import course
 from repro.traffic import BESIDE_CLIP, NORMED
 
 FAMILIES = ("base", "drift", "fair", "personal", "flat", "groups", "domains")
-# the functions of a round, in its order: what a reader calls what they do
-LINES = {
-    "what is sent": ("send",),
-    "what a client does with it": ("receive",),
-    "local training": ("local", "fit", "plans"),
-    "the weights": ("weights",),
-    "the average": ("aggregate",),
-    "when it starts": ("watch",),
-    "what a client keeps": ("client",),
-    "what the server keeps": ("server",),
-    "which model is used": ("views",),
-}
 TITLES = (
     "Method, where it is explained, who proposed it",
     "Lines of the round that it changes",
@@ -109,7 +97,7 @@ def explained(name, cls, texts):
     """The page that shows a method's source, or that of the class which it inherits
     from, the one with the most directives about it; else the first that speaks of it.
     """
-    names = {c: n for n, c in methods().items()}
+    names = {c: n for n, c in METHODS.items()}
     line = [names[c] for c in cls.__mro__ if c in names and c is not FedAvg]
     for n in [name, *line]:
         about = re.compile(rf"^`+\{{(\w+)\}} {re.escape(n)}$", re.M)
@@ -130,7 +118,7 @@ class MethodsMap(Directive):
         for page in texts:
             self.env.note_dependency(str(book / f"{page}.md"))
         for group in (*FAMILIES, None):
-            mine = {n: c for n, c in methods().items() if family(c) == group}
+            mine = {n: c for n, c in METHODS.items() if family(c) == group}
             for cls in mine.values():
                 self.env.note_dependency(inspect.getsourcefile(cls))
             lines = [line(name, cls, table, texts) for name, cls in mine.items()]
@@ -154,7 +142,7 @@ def line(name, cls, table, texts):
         lines = ["none: all others are compared with it"]
     page = explained(name, cls, texts)
     where = [f"{{doc}}`{page}`"] if page else []
-    if cls.card and name not in getattr(methods(), "added", ()):
+    if cls.card and name not in getattr(METHODS, "added", ()):
         where.append(f"{{cite:t}}`{cls.card.bibkey}`")
     limits = [f"{x.said}: {x.gives}" for x in LIMITS if x.method == name]
     favours, where = FAVOURS.get(name, ""), "; ".join(where)

@@ -13,8 +13,9 @@ from fedtables import counted
 from matplotlib.ticker import MaxNLocator
 
 LINE, STRIP = 15, 24  # heights of a line of the label, and of effect and interval
+STEP = 12  # down from a claim to the next one of its row
 LETTERS = 44  # of a label's line at 360 pixels
-BESIDE = 20  # of these the verdict takes
+BESIDE = 9  # of these the effect takes, beside the verdict
 
 
 def marks(directive):
@@ -68,13 +69,14 @@ def spoken(r):
 
 
 def picture(rows, labels, title, axis=None):
-    """Claims that share an axis, as one SVG."""
+    """Claims that share an axis, as one SVG; above each those `before` it."""
     y, claims = 4, []
     for r, label in zip(rows, labels):
-        lines = textwrap.wrap(label, LETTERS, initial_indent=" " * BESIDE)[:3] or [""]
+        beside = " " * (BESIDE + len(r["holds"]))
+        lines = textwrap.wrap(label, LETTERS, initial_indent=beside)[:3] or [""]
         top = y + LINE * len(lines)
         claims.append((r, [line.strip() for line in lines], y, top))
-        y = top + STRIP + 6
+        y = top + STRIP + STEP * len(r.get("before", ())) + 6
     counts = counted(rows, "holds", CLAIMS).items()
     said = ", ".join(f"{n} {v}" for v, n in counts)
     return macros(__name__).drawing(claims, axis or Axis(rows), title, said, y)

@@ -2,21 +2,10 @@
 results/gates.csv and results/regimes.csv, which python -m repro.regimes writes.
 """
 
-from fedbook import Directive, grouped, parallel
+from fedbook import SIZES, Directive, grouped, parallel
 
 from repro import papers
 
-SIZES = {  # column -> heading
-    "rounds": "rounds",
-    "clients": "clients",
-    "cohort": "of them in a round",
-    "participations": "rounds of a client",
-    "epochs": "passes in a round",
-    "steps_per_pass": "steps in a pass",
-    "steps_per_participation": "steps in a round",
-    "steps_in_all": "steps of a client in all",
-    "last_evaluations": "in the mean",
-}
 FEW = 3  # settings of a study that are named in a line
 WIDE = 130  # of a ruler, in pixels
 

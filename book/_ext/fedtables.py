@@ -106,10 +106,8 @@ class Reported(Directive):
         used = counted(found, "verdict", NUMBERS)
         groups = [(g, list(cs)) for g, cs in groupby(self.columns, self.group)]
         paper, artefact = self.arguments[0], " ".join(self.arguments[1:])
-        name, anchor = (
-            f"{nice('paper', paper)}, {artefact}",
-            slug(f"{paper}-{artefact}"),
-        )
+        name = f"{nice('paper', paper)}, {artefact}"
+        anchor = slug(f"{paper}-{artefact}")
         anchors = self.env.temp_data.setdefault("fedtables", set())
         at = "" if anchor in anchors else anchor
         anchors.add(anchor)

@@ -146,14 +146,14 @@ def evidence(
     tier: compute: size of the studies (the one in params.yaml)
     device: auto: compute: convolutions on a GPU, the rest beside it; verify: cpu
     dry_run: compute: say only how much there is to do, and what is missing
-    anew: pack: what runs/ has goes before what is packed already
+    anew: compute what is packed, too; pack what runs/ has before what is packed
     write: verify: keep the answer in results/audit.csv, or audit-gpu.csv
     """
     from ..study import audit
 
     check_whole("--sample", sample, 1)
     if what == "compute":
-        audit.compute(names, tier=tier, device=device, dry_run=dry_run)
+        audit.compute(names, tier=tier, device=device, dry_run=dry_run, anew=anew)
     elif what == "pack":
         audit.pack(names, anew=anew)
     elif what == "check":

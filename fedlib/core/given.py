@@ -80,10 +80,8 @@ def check_run(method, task, cohort, own=False):
         f"own = True with cohort = {cohort}: every client's own model is scored, so "
         "let all of them train: cohort None",
     )
-    refuse_if(
-        method.needs_groups and task.groups is None,
-        f"{kind} needs to know the groups, and {on} has none: give a sensitive one",
-    )
+    why = f"{kind} needs to know the groups, and {on} has none: give a sensitive one"
+    refuse_if(method.needs_groups and task.groups is None, why)
     bare = [c for c in range(task.C) if method.needs_val and not len(task.val[c])]
     refuse_if(
         bare,
@@ -119,10 +117,8 @@ def checked_folder(folder):
     named = isinstance(folder, (str, os.PathLike)) and os.fspath(folder)
     path = Path(folder if named else ".")
     there = next((p for p in (path, *path.parents) if p.exists()), path)
-    refuse_if(
-        not named or "\0" in str(folder) or not there.is_dir(),
-        f"folder = {short(folder)}: give the path of a folder, or None",
-    )
+    why = f"folder = {short(folder)}: give the path of a folder, or None"
+    refuse_if(not named or "\0" in str(folder) or not there.is_dir(), why)
     return path
 
 

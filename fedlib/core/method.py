@@ -264,15 +264,11 @@ def check_value(name, f, v):
         # of a range without ends, both ends are values: always, never
         number = is_number(v) or (type(v) is float and bounds == (-inf, inf))
         large = isinstance(v, int) and abs(v) > SEEDS  # than torch knows
-        refuse_if(
-            not number or not low <= v <= high or large,
-            f"{at} is outside [{low}, {high}], or too large: {what}",
-        )
+        why = f"{at} is outside [{low}, {high}], or too large: {what}"
+        refuse_if(not number or not low <= v <= high or large, why)
     if f.name in PIECES:
-        refuse_if(
-            not callable(v) or isinstance(v, type),  # its instances are pieces
-            f"{at} is no {f.name}: give a function of ({PIECES[f.name]}",
-        )
+        why = f"{at} is no {f.name}: give a function of ({PIECES[f.name]}"
+        refuse_if(not callable(v) or isinstance(v, type), why)  # its instances: pieces
     refuse_if(
         choices and not among(v, choices),
         f"{at} is not one of {', '.join(map(repr, choices or ()))}: {what}",

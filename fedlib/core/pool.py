@@ -287,10 +287,7 @@ def faults(task):
     )
     if groups is not None:
         n = None if a is None else len(a)
-        yield (
-            n != len(y),
-            f"a has {n} entries for {len(y)} rows; give the group of each",
-        )
+        yield n != len(y), f"a has {n} entries for {len(y)} rows; give a group to each"
         there, good = sorted(set(a.tolist())), int(groups.outcome(y).sum())
         yield (
             len(there) < 2 or there != [*range(groups.A)],

@@ -246,10 +246,8 @@ class Record:
         _, f = chosen(self, client, view)
         task = self.method.task
         x = x if isinstance(x, Tensor) else torch.as_tensor(np.array(x, order="C"))
-        refuse_if(
-            x.shape[1:] != task.x.shape[1:],
-            f"x is {[*x.shape]}: give rows of {[*task.x.shape[1:]]}, as the task's",
-        )
+        why = f"x is {[*x.shape]}: give rows of {[*task.x.shape[1:]]}, as the task's"
+        refuse_if(x.shape[1:] != task.x.shape[1:], why)
         x = x.to(task.x.device, task.x.dtype)
         return torch.cat([f(part) for part in x.split(AT_ONCE)]).softmax(1).cpu()
 

@@ -260,10 +260,8 @@ def classes_of(s, given, at):
     """
     there = [bare(u) for u in in_order(s)]
     classes = there if given is None else [bare(u) for u in listed(given) or ()]
-    refuse_if(
-        len(set(map(str, classes))) < max(2, len(classes)),
-        f"{at}: classes = {classes!r:.80}: give two or more, each once",
-    )
+    why = f"{at}: classes = {classes!r:.80}: give two or more, each once"
+    refuse_if(len(set(map(str, classes))) < max(2, len(classes)), why)
     words = not any(isinstance(u, Real) for u in classes)
     listing = given is not None and (not words or all(u in classes for u in there))
     known = classes if listing or (given is None and words) else [*range(len(classes))]

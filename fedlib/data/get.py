@@ -123,7 +123,6 @@ def get(name: str, root=None) -> list[Path]:
 
 def table(root=None) -> list[tuple[str, ...]]:
     """Rows of all data sets: name, what, size, licence, where."""
-    rows = [
-        (n, e.what, e.size, e.licence, status(n, root)) for n, e in CATALOGUE.items()
-    ]
+    about = lambda e: (e.what, e.size, e.licence)
+    rows = [(n, *about(e), status(n, root)) for n, e in CATALOGUE.items()]
     return [("data set", "what", "size", "licence", "here"), *rows]

@@ -268,9 +268,7 @@ def hold_out_share(pool, test):
     share = test.get("share")
     has = f"{pool.name} has {'no' if pool.test is None else 'an'} official test list"
     wrong = (share is None) == (pool.test is None)
-    refuse_if(
-        wrong, f"test = {test}: {has}: give a share where it has none, only there"
-    )
+    refuse_if(wrong, f"test = {test}: {has}: give a share only where it has none")
     if share is None:
         return pool
     of_class = [(pool.y == k).nonzero()[:, 0] for k in range(pool.K)]

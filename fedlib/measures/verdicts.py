@@ -94,24 +94,26 @@ def single(d, margin, width=0.0):
 
     width: as for `span`; where d does not vary, p is 0 or 1.
     """
-    low, high = (above(x, -margin, width) if margin else 1.0 for x in (d, -d))
-    return P(above(d, 0, width), above(-d, 0, width), low, high)
+    p = beyond(d, width)
+    low, high = (p(sign, -margin) if margin else 1.0 for sign in (1, -1))
+    return P(p(1, 0), p(-1, 0), low, high)
 
 
-def within(d, margin, width=0.0):
-    """p of the sentence "d lies between -margin and margin", d [..., S] -> [...]."""
-    return single(d, margin, width).alike
-
-
-def above(d, least, width=0.0):
-    """p of the sentence "d is larger than least", d [..., S] -> [...]."""
+def beyond(d, width=0.0):
+    """A function (sign, least) -> p [...] of "sign * d is larger than least", for
+    differences d [..., S].
+    """
     if d.shape[-1] < LEAST:
-        return np.ones(d.shape[:-1])
-    with np.errstate(all="ignore"):  # values that do not vary
-        mean, error = mean_and_error(d)
-        p = special.stdtr(d.shape[-1] - 1, -(mean - least) / error)
-    sure = np.where(d[..., 0] - width / 2 > least, 0.0, 1.0)
-    return np.where(constant(d), sure, p)
+        return lambda sign, least: np.ones(d.shape[:-1])
+    (mean, error), same = mean_and_error(d), constant(d)
+
+    def p(sign, least):
+        with np.errstate(all="ignore"):  # values that do not vary
+            p = special.stdtr(d.shape[-1] - 1, -(sign * mean - least) / error)
+        sure = np.where(sign * d[..., 0] - width / 2 > least, 0.0, 1.0)
+        return np.where(same, sure, p)
+
+    return p
 
 
 def mean_and_error(d):

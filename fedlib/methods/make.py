@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from ..core.errors import nearest, short
+from ..core.errors import known, nearest, short
 from ..core.method import BASE, Method, Wrap
 from ..core.task import Task
 from ..pieces.robust import RULES
@@ -25,14 +25,12 @@ def make(name: str, task: Task | None, **kw: Any) -> Method:
     if isinstance(name, str) and name.endswith(FT):
         own = {"inner": kw.pop("inner")} if "inner" in kw else {}
         inner = {"name": name.removesuffix(FT)} | own
-        return wrapper(FT, task, inner=inner, **kw)
+        return wrapper(Tuned, task, inner=inner, **kw)
     cls = named(name)
     if not (task is None or isinstance(task, Task)):
-        raise ValueError(
-            f"task = {short(task)}: give a Task, such as fedlib.Task.from_arrays makes"
-        )
+        raise ValueError(f"task = {short(task)}: give a Task, as from_arrays makes")
     if issubclass(cls, Wrap):
-        return wrapper(name, task, **kw)
+        return wrapper(cls, task, **kw)
     check_known(name, kw, hyperparameters(cls))
     described = [k for k in ("step", "rule") if isinstance(kw.get(k), (str, dict))]
     return cls(task, **kw | {k: piece(k, kw[k]) for k in described})
@@ -63,18 +61,17 @@ def check_known(name, given, known):
             )
 
 
-def wrapper(name, task, **kw):
-    """The wrapping method called `name` around the method `inner`, or its `around`.
+def wrapper(cls, task, **kw):
+    """A method of this wrapping class around the method `inner`, or its `around`.
 
     Hyper-parameters that the wrapper does not declare itself go to the inner method.
     """
-    cls = Tuned if name == FT else METHODS[name]
     own = [k for k in hyperparameters(cls) if k not in BASE]
     inner = kw.pop("inner", cls.around)
     inner = {"name": inner} if isinstance(inner, str) else inner
     if not isinstance(inner, dict) or not isinstance(inner.get("name"), str):
         raise ValueError(
-            f"{name}.inner = {short(inner)}: give the name of a method, as "
+            f"{cls.__name__}.inner = {short(inner)}: give the name of a method, as "
             f"{cls.around!r}, or {{'name': its name, ...}}; a method that is built "
             f"already goes into {cls.__name__}(task, inner=...)"
         )
@@ -89,10 +86,6 @@ def piece(kind, spec):
     """The step or rule of a description: its name, or {"name": its name, ...}."""
     table = {"step": STEPS, "rule": RULES}[kind]
     values = {"name": spec} if isinstance(spec, str) else dict(spec)
-    name = values.pop("name", None)
-    if not isinstance(name, str) or name not in table:
-        raise ValueError(
-            f"unknown {kind} {name!r}{nearest(name, table)} (known: {', '.join(table)})"
-        )
-    check_known(name, values, [f.name for f in fields(table[name])])
-    return table[name](**values)
+    made = known(table, kind, name := values.pop("name", None))
+    check_known(name, values, [f.name for f in fields(made)])
+    return made(**values)

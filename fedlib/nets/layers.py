@@ -58,9 +58,8 @@ def linear_part(name, outputs, inputs, start="torch", kernel=(), bias=True):
 def norm_part(name, channels, norm):
     """A norm layer, "batch" or "group": weight and bias [channels], and the running
     statistics of batch norm. ValueError for another norm."""
-    running = known(
-        {"batch": ("running_mean", "running_var"), "group": ()}, "norm", norm
-    )
+    of = {"batch": ("running_mean", "running_var"), "group": ()}
+    running = known(of, "norm", norm)
     return Part(name, {k: (channels,) for k in ("weight", "bias", *running)}, "norm")
 
 

@@ -95,10 +95,9 @@ class Module(layers.Net):
         prefixes = [head] if isinstance(head, str) or not head else list(head)
         for p in prefixes if head is not None else ():
             near = nearest(p, [*self.owners, *names])
-            words = f"names no parameter{near} (it has {[*self.owners]!s:.60})"
-            refuse_if(
-                not any(below(k, p) for k in names), f"{at}: head = {p!r} {words}"
-            )
+            why = f"names no parameter{near} (it has {[*self.owners]!s:.60})"
+            why = f"{at}: head = {p!r} {why}"
+            refuse_if(not any(below(k, p) for k in names), why)
         self.head = tuple(k for k in names if any(below(k, p) for p in prefixes))
 
     def __repr__(self):

@@ -155,9 +155,7 @@ def proxy(net, task, trail, seed, pool=4000, steps=40, lr=0.5):
                     v.sub_(dv, alpha=lr)
         checkpoints.append(tmap(lambda v: v.detach().clone(), theta))
     if not all(v.isfinite().all() for v in leaves(theta)):
-        raise ValueError(
-            f"condense.proxy: the fit diverged; use a smaller lr than {lr}"
-        )
+        raise ValueError(f"condense.proxy: the fit diverged; give less than lr = {lr}")
     with torch.no_grad():
         x = pool_rows(task, min(pool, HELD), seed_of(seed, tag("held out")))
         same = logits(x).argmax(1) == task.logits(w, x).argmax(1)

@@ -18,9 +18,7 @@ def above(z, clip=5.0) -> np.ndarray:
     """
     z = np.asarray(z, float)
     if z.shape != (len(z) // 2 * 2 + 1,) * 2 or not np.isfinite(z).all():
-        raise ValueError(
-            f"z has shape {z.shape}: give a square grid of odd size, all finite"
-        )
+        raise ValueError(f"z has shape {z.shape}: give a finite square grid, odd size")
     return np.minimum(z - z[len(z) // 2, len(z) // 2], clip)
 
 
@@ -102,10 +100,8 @@ def save_cloud(name, points: dict, *, axes, folder=FOLDER) -> Path:
     the methods' colours.
     """
     six = lambda p: [float(f"{v:.6g}") for v in p]
-    at = [
-        {"name": label(m), "colour": look(m).colour, "at": six(p)}
-        for m, p in points.items()
-    ]
+    each = ((label(m), look(m).colour, six(p)) for m, p in points.items())
+    at = [dict(zip(("name", "colour", "at"), one)) for one in each]
     return _view(name, {"kind": "cloud", "axes": list(axes), "points": at}, folder)
 
 

@@ -43,15 +43,18 @@ def chosen(names=(), path="params.yaml"):
 
 
 # ---------------------------------------------------------------- compute
-def compute(names=(), workers=None, tier=None, device="auto", dry_run=False):
-    """Compute every run of the studies that runs/ lacks, at a tier (None: that of
-    params.yaml); what is done stays. device: see `compute_all`. dry_run: say only what
-    there is to do, and which data sets are missing.
+def compute(
+    names=(), workers=None, tier=None, device="auto", dry_run=False, anew=False
+):
+    """Compute every run of the studies that is neither packed nor in runs/, at a tier
+    (None: that of params.yaml); anew: what is packed, too. device: see `compute_all`.
+    dry_run: say only what there is to do, and which data sets are missing.
     """
     identity.warn_if_edited()
     for study in chosen(names):
-        todo = unfinished(studies.cells(*study, tier=tier)[0], RUNS)
-        words = [forecast(todo)] if todo else ["all is there"]
+        cells = studies.cells(*study, tier=tier)[0]
+        todo = unfinished(cells, RUNS) if anew else lacking(cells, study[0])
+        words = [forecast(todo, STORE)] if todo else ["all is there"]
         needed = {json.loads(c.task)["data"]["name"] for c in todo}
         for name in sorted(needed & get.CATALOGUE.keys()):
             if get.status(name).startswith("missing"):
@@ -59,6 +62,13 @@ def compute(names=(), workers=None, tier=None, device="auto", dry_run=False):
         print(f"{'/'.join(study)}: {'; '.join(words)}", flush=True)
         if not dry_run:
             compute_all(todo, RUNS, workers, device)
+
+
+def lacking(cells, paper):
+    """The cells whose runs are neither packed nor in runs/."""
+    rows = (r for f in STORE.glob(f"{paper}-*/") for r in store.listed(f, ("id",)))
+    packed = {row["id"] for row in rows}
+    return unfinished([c for c in cells if c.id not in packed], RUNS)
 
 
 # ---------------------------------------------------------------- pack

@@ -16,6 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,7 @@ def compare(
     folder: where each run is kept; a second call computes what is not there yet, and an
     interrupted run continues. workers: processes on this machine, which change no bit
     (on others: see fedlib.study.compute). progress: a bar (True), nothing (False), or a
-    bar on a terminal only (None).
+    bar on a terminal or in a notebook (None).
 
     search: so many settings of each method are tried first, the local step among them
     (fedlib.methods.search), on seeds from 1000 on that count nowhere else; what an
@@ -137,7 +138,7 @@ VALUES = given.VALUES | {  # argument -> (is it fine?, what to give)
     "task": (lambda v: isinstance(v, Task), "a fedlib.Task, as from_arrays makes"),
     "seeds": (seeds_of, f"how many, from 1 to {MOST}, or which, as in [0, 1, 2]"),
     "rule": (given.or_none(callable), "a function of fedlib.measures.selection"),
-    "search": (lambda v: is_whole(v) and v <= MOST, "how many settings to try, as 16"),
+    "search": (lambda v: is_whole(v) and 0 <= v <= MOST, "how many settings, as 16"),
 }
 VALUES |= dict.fromkeys(("rounds", "workers"), given.VALUES["every"])
 
@@ -146,9 +147,7 @@ def rule_of(rule, task, splits, search):
     """The rule that counts; ValueError where it or a search lacks validation rows."""
     rows = [len(r) for r in task.val] if "val" in splits else [0]
     chooses = search or rule in (selection.best_val, selection.best_val_gini)
-    why = (
-        f"{task.name} scores no validation rows, by which a search or best_val chooses"
-    )
+    why = f"{task.name} scores no validation rows, by which search and best_val choose"
     refuse_if(chooses and not any(rows), f"{why}: give parts, and 'val' in {splits}")
     return rule or (selection.best_val if all(rows) else selection.last)
 
@@ -171,11 +170,11 @@ def listing(point):
 # ---------------------------------------------------------------- the search
 def searched(runs, entries, K, seeds, rule, *how):
     """{row: Method at what won}, {row: that in words}, of {name: (Method, given)}."""
-    of, words = {}, {}
+    of = {}
     for name, (m, fixed) in entries.items():
-        for i, point in enumerate(tune.settings(m, K)):
+        for point in tune.settings(m, K):
             point = {k: v for k, v in point.items() if k not in fixed}
-            of[name, i], words[name, i] = tune.at(m, **point), listing(point)
+            of[name, listing(point)] = tune.at(m, **point)
     fresh = (s for s in itertools.count(PILOT) if s not in seeds)
     pilots = [*itertools.islice(fresh, tune.PILOTS)]
     tried = runs.all(of, pilots[:1], *how)
@@ -190,7 +189,7 @@ def searched(runs, entries, K, seeds, rule, *how):
         for name, v in level.groupby(level=0, sort=False):
             (won,) = tune.best(v)
             if of[won] != some.get(name):
-                some[name + by], tuned[name + by] = of[won], words[won]
+                some[name + by], tuned[name + by] = of[won], won[1]
     return some, tuned
 
 
@@ -244,10 +243,8 @@ class Runs:
         """{name: [Record, or why there is none, of each seed]} of {name: Method}."""
         jobs = [(m, s) for s in seeds for m in methods.values()]
         done = run_jobs(self, jobs, workers, progress=progress)
-        got, n = {i: why or record for i, record, why in done}, len(methods)
-        return {
-            k: [got[j] for j in range(i, len(jobs), n)] for i, k in enumerate(methods)
-        }
+        got = [why or record for _, record, why in sorted(done, key=itemgetter(0))]
+        return {k: got[i :: len(methods)] for i, k in enumerate(methods)}
 
 
 # ---------------------------------------------------------------- what comes out
@@ -300,20 +297,16 @@ class Comparison:
         rows (of test), model, round (the one that counts; the last of several),
         accuracy (percent).
         """
-        blocks = [
-            {
-                "method": name,
-                "seed": r.meta["seed"],
-                "client": r.meta["owners"] or range(r.meta["clients"]),
-                "rows": r.meta["n"]["test"],
-                "model": view,
-                "round": int(r.rounds[at[-1]]),
-                "accuracy": 100 * r["pre", view, "test"][at].mean(0).astype(float),
-            }
-            for name in self.records
-            for r, view, at in self.counting(name)
-        ]
-        found = pd.concat(map(pd.DataFrame, blocks), ignore_index=True)
+        blocks = []
+        for name in self.records:
+            for r, view, at in self.counting(name):
+                who = r.meta["owners"] or range(r.meta["clients"])
+                of = {"method": name, "seed": r.meta["seed"], "client": who}
+                of |= {"rows": r.meta["n"]["test"], "model": view}
+                of |= {"round": int(r.rounds[at[-1]])}
+                a = r["pre", view, "test"][at].mean(0).astype(float)
+                blocks.append(pd.DataFrame(of | {"accuracy": 100 * a}))
+        found = pd.concat(blocks, ignore_index=True)
         return found.round({"accuracy": 4})  # of a float32
 
     def paired(self, against: str = "FedAvg", points: float = 1.0) -> pd.DataFrame:

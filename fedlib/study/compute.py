@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import operator
 import os
 import sys
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import torch
 from joblib import Parallel, delayed
 from tqdm import tqdm
@@ -23,8 +26,9 @@ from tqdm import tqdm
 from ..core import clients, engine, errors
 from ..data import tasks
 from ..methods import make
-from .store import alone
+from .store import alone, listed
 
+DRAWS = "FEDLIB_RESULTS"  # where the pipeline draws: it would keep what is printed
 SMALL = ("Linear", "MLP", "Adapter", "Prompts")  # faster on the cores than on a GPU
 
 
@@ -68,17 +72,19 @@ def compute_cell(cell, wait=True, runs="runs", device=None):
 
 
 # ---------------------------------------------------------------- many cells
-def compute_all(cells, runs="runs", workers=None, device="auto"):
+def compute_all(cells, runs="runs", workers=None, device="auto", name=""):
     """Every cell's folder, in order; a cell that fails stops no other and is named in
     a ValueError at the end; what the others computed is kept.
 
     workers: processes on this machine (None: one per core that we may use). device:
     "cpu", "cuda", or "auto", convolutions on a GPU where there is one, one at a time,
-    and beside it all others on the cores.
+    and beside it all others on the cores. name: says first what there is to compute.
     """
-    at, places = Path(runs).absolute(), {}
+    at, places, todo = Path(runs).absolute(), {}, unfinished(cells, runs)
     large = "cuda" if torch.cuda.is_available() else "cpu"
-    for c in unfinished(cells, at):
+    if name and todo and DRAWS not in os.environ:
+        print(f"{name}: {forecast(todo)}", file=sys.stderr, flush=True)
+    for c in todo:
         best = "cpu" if json.loads(c.task)["network"]["name"] in SMALL else large
         places.setdefault(best if device == "auto" else device, []).append(c)
 
@@ -91,10 +97,26 @@ def compute_all(cells, runs="runs", workers=None, device="auto"):
     return [Path(runs, c.id) for c in cells]
 
 
-def forecast(cells):
-    """What computing cells asks for, in words."""
-    rounds = sum(json.loads(c.engine)["rounds"] for c in cells)
-    return f"{len(cells):,} runs, {rounds:,} rounds to compute"
+def forecast(cells, root="evidence"):
+    """What computing cells asks for, in words: the time of all cores, of those whose
+    method was run on this data set and is stored.
+    """
+    rounds = [json.loads(c.engine)["rounds"] for c in cells]
+    pace = [paces(root).get((c.method, c.dataset, c.data), 0) for c in cells]
+    wall = math.ceil(np.dot(rounds, pace) / len(os.sched_getaffinity(0)))
+    about = f", about {wall:,} min" if wall else ""
+    return f"{len(cells):,} runs, {sum(rounds):,} rounds to compute{about}"
+
+
+@functools.cache
+def paces(root):
+    """{(method, data set, kind of data): minutes of a round}, of stored runs."""
+    columns = "method dataset data engine seconds".split()
+    rows = [r for f in Path(root).glob("*-*/") for r in listed(f, columns)]
+    found = pd.DataFrame(rows, columns=columns)
+    found["rounds"] = [max(1, json.loads(e)["rounds"]) for e in found.engine]
+    found["minutes"] = found.seconds / 60 / found.rounds
+    return dict(found.groupby(columns[:3]).minutes.median())
 
 
 def unfinished(cells, runs):
@@ -122,7 +144,9 @@ def run_jobs(f, jobs, workers=None, device=None, progress=False):
     asked to wait. A job that fails stops no other; ValueError, where a worker has died,
     ends all. workers: see `compute_all`; progress: see `compare`.
     """
-    left, hidden = dict(enumerate(jobs)), {True: False, False: True}.get(progress)
+    left, hidden = dict(enumerate(jobs)), progress is not None and not progress
+    if progress is None and ("ipykernel" not in sys.modules or DRAWS in os.environ):
+        hidden = None  # but on a terminal
     on_gpu = torch.cuda.is_available() and device != "cpu"
     n = workers or (1 if on_gpu else len(os.sched_getaffinity(0)))
     pool = Parallel(max(1, min(n, len(left))), return_as="generator_unordered")

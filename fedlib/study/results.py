@@ -109,11 +109,12 @@ class Study:
         numbers = lambda *at: means(at_each(measures, *at)) | runs.site_accuracies(*at)
         return self._long(numbers, rules, choose)
 
-    def biases(self, rules=("last10_mean",), measures: Measures = BIAS):
-        """Seeds of how the model treats groups, over all clients' test rows together:
-        `measures` of counts [.., A, 2, 2], CON, and the accuracy as a fraction.
+    def biases(self, rules=("last10_mean",), measures: Measures = BIAS, split="test"):
+        """Seeds of how the model treats groups, over all clients' rows of a split
+        together: `measures` of counts [.., A, 2, 2], CON, the accuracy as a fraction.
         """
-        return self._long(lambda *at: means(runs.bias_of(measures, *at)), rules)
+        of = lambda r, key, by: runs.bias_of(measures, r, (*key[:2], split), by)
+        return self._long(lambda *at: means(of(*at)), rules)
 
     def validation(self, rule: str = "best_val", measure=metrics.mean_acc):
         """The same for a measure of validation accuracies, by which settings are

@@ -14,7 +14,7 @@ repro.decide`): {study: {data set: 10}} are ten in all at tier small.
 
 draws: 16 are so many settings of each method (fedlib.methods.search); lists are values
 to draw from. winners: STUDY runs what came of them, as papers/<paper>/winners.yaml has
-it (`python -m repro.winners`): on pilot seeds the finalists, else by=mean and by=worst.
+it (`python -m repro.winners`): on pilot seeds the finalists, else by=mean, by=worst.
 """
 
 from __future__ import annotations
@@ -182,11 +182,19 @@ def read(path, model=None):
 
 
 # ---------------------------------------------------------------- files
-def load(path="params.yaml"):
+def load(path="params.yaml", paper="", **knobs):
     """{"tier": ..., paper: {knob: value, "tasks": {...}, "studies": {...}}}, every
     $name replaced but $seed, and every `like` followed; of papers that have a folder.
+    knobs: values of one paper that replace those of the file, but where they are None.
     """
     sections, folder = read(path, Params), Path(path).parent / "papers"
+    for k, v in knobs.items():
+        own = known(sections, f"section of {path}", paper) or {}
+        old = known(own, f"knob of {paper} in {path}", k)
+        sweep = isinstance([*old.values()][0] if by_tier(old) else old, list)
+        few = sweep and not isinstance(v, list | None)
+        refuse_if(few, f"{k} = {v!r}: this knob of {paper} is a sweep; give a list")
+        own[k] = old if v is None else v
     tree = {"tier": sections.pop("tier")}
     files = {f.parent.name: f for f in sorted(folder.glob(f"*/{FILE}"))}
     for name in [k for k in sections | files if k in files]:
@@ -279,11 +287,13 @@ class Cell:
         return " ".join(filter(None, words))
 
 
-def cells(paper, name, path="params.yaml", tier=None, **changes):
-    """(the cells of a study, the study at its tier, the tier). changes: values that
-    replace the study's own. ValueError for a mistake, with its place.
+def cells(paper, name, path="params.yaml", tier=None, knobs=None, **changes):
+    """(the cells of a study, the study at its tier, the tier). knobs: see `load`;
+    changes: values that replace the study's own. ValueError for a mistake, with its
+    place.
     """
-    tree, folder, out = load(path), Path(path).parent / "papers" / paper, []
+    tree = load(path, paper, **(knobs or {}))
+    folder, out = Path(path).parent / "papers" / paper, []
     usual = tree.pop("tier")
     tier = known({t: t for t in TIERS}, "tier", usual if tier is None else tier)
     book = known(tree, f"paper in {path}:", paper)
@@ -312,8 +322,8 @@ def of_task(dataset, task, study, tier, seeds, tasks):
     what = dataset, own.get("label", dataset)
     kind, out = kind_of(root(own.get("data")), root(papers.get("data"))), []
     for point, spec in points(parts(own, study, dataset)):
-        drawings = {s: given(spec, {"seed": s}) for s in seeds}
-        check(Point, drawings[seeds[0]])
+        check(Point, given(spec, {"seed": seeds[0]}))
+        texts = {s: as_text(given(spec, {"seed": s})) for s in seeds}
         for method, entry in study["methods"].items():
             if dataset in study.get("without", {}).get(method, ()):
                 continue
@@ -322,10 +332,9 @@ def of_task(dataset, task, study, tier, seeds, tasks):
                 for how, kwargs in variants(method, entry, study, *at):
                     make(method, None, **spec["train"] | kwargs)
                     setting = ";".join(filter(None, (point, how)))
-                    for seed, t in drawings.items():
-                        texts = as_text(t, kwargs)
-                        cell = *what, method, setting, seed, kind, *texts, tier
-                        out.append(Cell(*cell))
+                    for seed, (text, train, run) in texts.items():
+                        cell = *what, method, setting, seed, kind, text
+                        out.append(Cell(*cell, json.dumps(train | kwargs), run, tier))
     return out
 
 
@@ -339,10 +348,10 @@ def parts(task, study, dataset):
     return functools.reduce(merged, changes, out)
 
 
-def as_text(spec, kwargs):
-    """(task, hyper-parameters, engine) of a cell as json, of a point of `parts`."""
+def as_text(spec):
+    """(task as json, what all methods train with, engine as json) of a point."""
     task = {k: v for k, v in spec.items() if k not in ("train", "run")}
-    return tuple(map(json.dumps, (task, spec["train"] | kwargs, spec["run"])))
+    return json.dumps(task), spec["train"], json.dumps(spec["run"])
 
 
 # ---------------------------------------------------------------- hyper-parameters
@@ -360,7 +369,8 @@ def variants(method, entry, study, tier, task, *point):
         won = known(known(study["won"], "winners of", method), f"{method} on", task)
         pilots = min(seeds_of(study["seeds"])) >= PILOT
         if not pilots:
-            return [(f"by={by}", fixed | won[by]) for by in ("mean", "worst")]
+            wins = {by: of for by, of in won.items() if by != "finalists"}
+            return [(f"by={by}", fixed | of) for by, of in wins.items()]
         some = won["finalists"]
     return [(";".join(word(*kv) for kv in s.items()), fixed | s) for s in some]
 

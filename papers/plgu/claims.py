@@ -10,7 +10,6 @@ from fedlib.measures.verdicts import LEAST
 from repro.claims import (
     NotRun,
     NotTestable,
-    Values,
     best,
     better,
     common,
@@ -26,59 +25,11 @@ from repro.claims import (
     sure,
     throughout,
 )
-from repro.claims.declared import test_of
 from repro.metrics import METRICS
 
 MEAN, LOW, TOP = "acc_mean_pct", "acc_lowest5_pct", "acc_top5_pct"
 LF, GREP, GHN = PLGU = ("PLGU-LF", "PLGU-GRep", "PLGU-GHN")
 OWN = "personalised model"
-HYPER = ("pFedHN", GHN)  # hypernetworks, which take one step a round
-BEHIND = 5.0  # points below training alone: five margins, so not one of method
-
-
-# ---------------------------------------------------------------- hypernetworks
-class Trained(Values):
-    """Values in which a hypernetwork that is under-trained cannot be tested."""
-
-    def get(self, metric, method, dataset="none", setting="", study="", rule=""):
-        x = super().get(metric, method, dataset, setting, study, rule)
-        if method in HYPER:
-            self.refuse_untrained(method, dataset, setting, study)
-        return x
-
-    def refuse_untrained(self, method, place, setting, study):
-        """Raise NotTestable where a method is more than BEHIND points below clients
-        that train alone: at its own setting of the main study, or else, in a sweep, at
-        the plain one of its cohort.
-        """
-        C = next((p for p in setting.split(";") if p.startswith("C=")), "C=10")
-        plain = f"{OWN};{C}"
-        at = setting if study in ("", self.main(place)) else plain
-        mine = super().get(MEAN, method, place, at)
-        mine, alone = common(mine, super().get(MEAN, "Local", place, plain))
-        if alone.mean() - mine.mean() > BEHIND:
-            self.closed[method] = (
-                f"{method} is under-trained: {say(MEAN, mine.mean())} where clients "
-                f"that train alone get {say(MEAN, alone.mean())} ({place}, {C})"
-            )
-            raise NotTestable(self.closed[method])
-
-
-def trained(**test):
-    """A declared test that is blind for under-trained hypernetworks: a sentence about
-    one can be refuted by the others, and is not testable else.
-    """
-    inner_test = test_of(test, "plgu")
-
-    def blind(v):
-        seen = Trained(v.runs, v.kinds, v.paper, dict(v.closed), v.asked)
-        found = inner_test(seen)
-        under = [why for who, why in seen.closed.items() if who in HYPER]
-        if under and found.holds == "undecided":
-            raise NotTestable(under[0])
-        return found
-
-    return blind
 
 
 # ---------------------------------------------------------------- Tables 1 and 2
@@ -109,7 +60,7 @@ def one_everywhere(metric, cohorts, methods, view, rivals):
 def best_of_two(metric, place, methods, rivals, setting):
     """One of the methods is better than every rival."""
     of = {"metric": metric, "place": place, "rivals": rivals, "setting": setting}
-    return some(*(trained(best=of | {"method": m}) for m in methods))
+    return some(*(best(**of, method=m) for m in methods))
 
 
 def ahead(metric, place, run, rivals, setting):

@@ -64,8 +64,8 @@ def equal(metric, d, said, margin):
     """
     x = d.to_numpy(float)
     s = verdicts.span(x, margin / 2)
-    within = verdicts.within(x, margin, margin / 2)
-    apart = min(verdicts.above(y, margin, margin / 2) for y in (x, -x))
+    within = verdicts.single(x, margin, margin / 2).alike
+    apart = min(verdicts.beyond(x, margin / 2)(sign, margin) for sign in (1, -1))
     p = P(float(within), float(apart))
     holds = verdicts.verdict(p)
     needs = math.nan

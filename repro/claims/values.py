@@ -51,7 +51,7 @@ class Values:
             raise ResultError(f"Values of the papers {of}: pass the seeds of one")
         runs: dict = {}
         by = "study dataset method metric setting rule seed value".split()
-        for *who, setting, rule, seed, value in zip(*(table[c] for c in by)):
+        for *who, setting, rule, seed, value in zip(*(table[c].tolist() for c in by)):
             of_run = runs.setdefault(tuple(who), {}).setdefault((setting, rule), {})
             of_run[seed] = value
         data = table.groupby(["study", "dataset"]).data
@@ -232,10 +232,12 @@ def sides(v, metric, place, a, b):
 
 def common(x, y):
     """Two Series over the seeds that both have. Raises NotRun when there is none."""
-    both = x.index.intersection(y.index)
-    if not len(both):
+    if not x.index.equals(y.index):
+        both = x.index.intersection(y.index)
+        x, y = x.loc[both], y.loc[both]
+    if not len(x):
         raise NotRun("no seed in common")
-    return x.loc[both], y.loc[both]
+    return x, y
 
 
 def name(run):

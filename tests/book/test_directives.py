@@ -14,6 +14,7 @@ from toys_book import built, extension, seen, tables
 from where import ROOT
 
 from fedlib.measures import verdicts
+from fedlib.methods import METHODS
 from repro import course
 
 
@@ -157,6 +158,21 @@ def test_effects_are_drawn_on_an_axis_of_their_kind():
         assert not fe.survives(r | {"q": q, "holds": "undecided"})
 
 
+def test_a_lead_stands_below_the_lead_before_a_search():
+    spelled = extension("fedclaims").spelled
+    assert spelled("a-{b,c}-{d|e}", "|") == ["a-{b,c}-d", "a-{b,c}-e"]
+    (drawn,) = re.findall(
+        r'<figure class="forest leads">.*?</p></figure>', page(), re.S
+    )
+    (plot,) = re.findall(r"<svg role.*?</svg>", drawn, re.S)  # the second has no claim
+    assert "1 yes, 1 no" in plot and plot.count('<g class="before">') == 2
+    marks = [plot.count(f'href="#mark-{m}"') for m in ("first", "yes", "no")]
+    assert marks == [2, 2, 0]  # hollow before, full after, whatever the verdict
+    says = "one +0.10 [−0.40, +0.60] −1.50 [−2.00, −1.00] no 1.00 5 two +2.00"
+    assert says in seen(drawn) and "not drawn: one." in seen(drawn)
+    assert 'href="claims.html#claims-fedga-best-b"' in drawn
+
+
 def test_code_stands_beside_its_equations_and_cards_come_from_the_class():
     link = r'class="eqlink[^"]*" href="\S*#equation-eq-([\w-]+)"[^>]*>(?:# )?\((\d+)'
     place = r'id="equation-eq-([\w-]+)">\s*<span class="eqno">\((\d+)\)'
@@ -186,11 +202,12 @@ FOUND = r"\n## What was (?:found|learned)\n(.*?)\n(?:## |[`:]{3}\{(?:take|admon)
 SAYS = {"undecided": "decided", "small": "small|little|narrow", "not run": "not run"}
 
 
-@pytest.mark.parametrize("page", ["fedga", "fedas", "plgu", "equfl", "fftgp"])
+@pytest.mark.parametrize("page", ["fedga", "fedas", "plgu", "equfl", "fftgp", "across"])
 def test_a_finding_rests_on_claims_and_says_which_are_open_or_small(page):
     fedbook = extension("fedbook")
     claims, _ = fedbook.read(str(ROOT / "results/claims.csv"), 0)
-    part = re.search(FOUND, (toys.BOOK / f"{page}.md").read_text("utf-8"), re.S)[1]
+    text = (toys.BOOK / f"{page}.md").read_text("utf-8")
+    part = text if page == "across" else re.search(FOUND, text, re.S)[1]
     for finding in re.findall(r"^(?:\d\. )?\*\*.*", part, re.M):
         says, _, rests = finding.partition("{rests}`")
         assert rests or "not yet a claim" in says, finding
@@ -246,10 +263,9 @@ def test_gates_regimes_errors_and_looks_are_those_of_the_files():
 
 def test_the_map_says_what_a_method_changes_and_sends():
     m = extension("fedmap")
-    methods = extension("fedcode").methods()
-    assert m.changed(methods["FedAvg"]) == []
-    assert m.changed(methods["FedGA"]) != m.changed(methods["Ditto"]) != []
-    assert m.family(methods["FedGA"]) == "fair" and m.family(dict) is None
+    assert m.changed(METHODS["FedAvg"]) == []
+    assert m.changed(METHODS["FedGA"]) != m.changed(METHODS["Ditto"]) != []
+    assert m.family(METHODS["FedGA"]) == "fair" and m.family(dict) is None
     sent = "FedAvg up w 100, FedAvg up n 8, FedAvg down w 100, A up w 50, A up n 8, "
     sent += "A up c 46, A up c 50, A down w 50, B up w 100, B up c 8, B down w 100"
     head = "method", "direction", "name", "bytes"

@@ -214,6 +214,7 @@ verdicts} plgu
 claims} fedga Table 5
 claimsummary} fedga
 forest} fedga-alone
+leads}\n:title: Side by side\n:panels: mean|worst\n:marks: stated|searched\none: fedga-best-{c,b}{|-1}\ntwo: fedga-best-{d,h}
 artefacts} fedga
 deviations} fedga FedGA
 sends} FedGA

@@ -186,17 +186,3 @@ def test_a_bias_below_the_margin_cannot_be_lowered_and_digits_need_real_data():
         for key in ("share-eo-income-sex", "cost-similar-income-sex"):
             assert seen("equfl", key, runs, kinds).holds == holds, key
         assert judged("plgu", gains, plgu, {("main", "p"): kind}).holds == holds
-
-
-def test_hypernetworks_far_behind_training_alone_are_not_judged():
-    own, at = "personalised model;C=10", ("tables", "digits")
-    for points, holds in ((4.9, "no"), (5.1, "not testable")):
-        for m, other in ((GHN, "pFedHN"), ("pFedHN", GHN)):
-            end = lambda who: own + ";epochs=10" * (who == "pFedHN")
-            runs = {(*at, "Local", MEAN): {own: 80}}
-            runs |= {(*at, m, MEAN): {end(m): 80 - points, own: 80 - points}}
-            runs |= {(*at, other, MEAN): {end(other): 80, own: 80}}
-            runs |= {(*at, GHN, "acc_lowest20_pct"): {own: 50 + SHAKE}}
-            runs |= {(*at, "pFedHN", "acc_lowest20_pct"): {end("pFedHN"): 70}}
-            f = seen("plgu", "ghn-beyond-two-steps-lowest20-digits-c_10", runs)
-            assert f.holds == holds and (m in f.reason) == (holds == "not testable")

@@ -92,7 +92,7 @@ def test_every_option_of_run_reaches_it(reached):
 
 def test_every_option_of_evidence_reaches_it(reached, monkeypatch):
     line = "evidence compute fedga plgu/x --tier paper --dry-run"
-    how = {"tier": "paper", "device": "auto", "dry_run": True}
+    how = {"tier": "paper", "device": "auto", "dry_run": True, "anew": False}
     assert reached(line) == ((("fedga", "plgu/x"),), how)
     assert reached("evidence pack --anew") == (((),), {"anew": True})
     assert reached("evidence verify") == ((20, 0, (), "cpu", None, False), {})

@@ -2,9 +2,11 @@
 bytes each time.
 """
 
+import builtins
 import json
 import os
 import subprocess
+import symtable
 import sys
 from pathlib import Path
 
@@ -138,3 +140,20 @@ def test_what_differs_between_two_runs_is_taken_out_and_nothing_else(tmp_path):
     assert cell["source"] == ["f'T_12345'"] and cell["id"] == "cell-0"
     assert kept["metadata"]["language_info"] == {"name": "python"}
     assert cell["metadata"] == {}
+
+
+def looked_up(table):
+    inner = map(looked_up, table.get_children())
+    return {s.get_name() for s in table.get_symbols() if s.is_global()}.union(*inner)
+
+
+def test_cells_below_the_first_heading_need_only_those_above_it():
+    cells = json.loads((ROOT / "notebooks/fedga/synthetic.ipynb").read_text())["cells"]
+    set_up, known, below = True, {*dir(builtins), "display"}, set()
+    for text, kind in (("".join(c["source"]), c["cell_type"]) for c in cells):
+        set_up &= "\n## " not in f"\n{text}"
+        if kind == "code":
+            table = symtable.symtable(text, "cell", "exec")
+            own = {s.get_name() for s in table.get_symbols() if s.is_local()}
+            assert looked_up(table) <= known | own and not own & (known | below), text
+            (known if set_up else below).update(own)

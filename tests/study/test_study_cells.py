@@ -34,21 +34,22 @@ def test_a_study_is_tasks_times_methods_times_seeds(tmp_path):
         assert (c.label, c.data, c.mine) == (label, "synthetic", "")
     knob = {c.method: told(c, "kwargs").get("alpha") for c in cells(tmp_path)}
     assert knob == {"FedAvg": None, "FedGA": 3}
+    assert cells(tmp_path, knobs={"alpha": None}) == cells(tmp_path)
+    turned = cells(tmp_path, knobs={"alpha": 4})
+    assert [told(c, "kwargs").get("alpha") for c in turned] == [None, None, 4, 4]
+    with pytest.raises(ValueError, match="knob of toy in .*'alhpa'.*known: alpha"):
+        cells(tmp_path, knobs={"alhpa": 4})
     rounds = {t: told(cells(tmp_path, tier=t)[0])["rounds"] for t in TIERS}
     assert rounds == {"tiny": 3, "small": 3, "paper": 5}
     more = {"train": {"lr": 0.05, "epochs": 2}, "batch": 8}
     path = write(tmp_path, lambda toy: toy["tasks"]["near"].update(more))
-    near = (
-        papers.module("fedga", "tables")
-        .declared("toy", path)
-        .query("dataset == 'near'")
-    )
+    near = papers.module("fedga", "tables").declared("toy", path)
+    near = near[near.dataset == "near"]
     assert near.set_index("metric").value[["rounds", "runs"]].tolist() == [5, 2]
     path, n = ROOT / "params.yaml", 0  # so can each study of the repository be planned
     for paper, p in studies.load(path).items():
-        for name, tier in (
-            itertools.product(p["studies"], TIERS) if paper != "tier" else ()
-        ):
+        every = itertools.product(p["studies"], TIERS) if paper != "tier" else ()
+        for name, tier in every:
             few = {} if tier == "small" else {"seeds": 1}
             some = studies.cells(paper, name, path, tier, **few)[0]
             n += len(some)

@@ -1,6 +1,7 @@
 """Methods side by side: the table, differences of one seed and client, who is chosen."""
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -139,6 +140,13 @@ def test_every_method_is_searched_at_the_same_steps_and_shared_values():
     assert compare.validation(r, last) == pytest.approx(0.4)
     assert compare.validation(r, last, metrics.worst) == pytest.approx(0.2)
     assert compare.validation("failed", last) < 0
+
+    asked = []  # an entry that fixes all has one setting, which runs once
+    all_of = lambda of, *how: asked.append(len(of)) or {k: [r] for k, r in of.items()}
+    runs = SimpleNamespace(all=lambda of, *how: all_of(dict.fromkeys(of, r)))
+    fixed = {"FedAvg": (make("FedAvg", None, lr=0.1), ("lr",))}
+    some, _ = compare.searched(runs, fixed, 16, [0], last)
+    assert asked == [1, 1] and [*some] == ["FedAvg"]
 
 
 @dataclass(frozen=True)

@@ -166,6 +166,7 @@ def test_a_stored_run_comes_out_again_or_it_is_said(done, folder, monkeypatch):
         replace(r, meta=r.meta | {"commit": "0123456789"}).save(Path("runs", c.id))
     audit.compute(["toy/main"], workers=1)
     audit.pack(["toy/main"])
+    assert "about 1 min" in compute.forecast(done.cells, folder / "evidence")
     a, b = (audit.verify(3, seed=s) for s in (0, 1))
     assert a.verdict.tolist() == ["same"] * 3 and (a.points == 0).all()
     drawn = lambda t: set(zip(t.method, t.seed))

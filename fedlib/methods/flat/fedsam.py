@@ -34,9 +34,7 @@ class FedSAM(FedAvg):
     def __post_init__(self):
         super().__post_init__()
         if not self.rho:
-            raise ValueError(
-                f"{type(self).__name__}.rho = 0: that is FedAvg; give more"
-            )
+            raise ValueError(f"{type(self).__name__}.rho = 0 is FedAvg; give more")
         only(self, "step", Plain, "this method brings its own, SAM(rho)")
 
     def fit(self, loss, w, shard, lr=None, pull=None):

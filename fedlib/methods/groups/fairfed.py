@@ -53,9 +53,7 @@ class FairFed(Reweight):
         A = self.task.groups.A
         if A != 2:
             name = self.task.groups.name
-            raise ValueError(
-                f"FairFed compares two groups, {name!r} has {A}: merge some"
-            )
+            raise ValueError(f"FairFed compares 2 groups, {name!r} has {A}: merge some")
         return {"w": w, "q": normalize(r.ask(self.size)["n"])}
 
     def size(self, question, mine, shard):
