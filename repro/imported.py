@@ -1,7 +1,6 @@
 """What notebooks import, once: the kernels of repro/draw.py are forks of this."""
 
 import ipykernel.kernelapp  # noqa: F401
-import matplotlib.backends.backend_svg  # noqa: F401
 import papermill  # noqa: F401
 import pyarrow.dataset  # noqa: F401
 import seaborn  # noqa: F401
