@@ -70,10 +70,11 @@ def lowest(seeds, methods, metric="acc_min_over_clients_pct"):
     plain = [pieces(how) == axes(how) for how in mine.setting]
     mine = mine[plain].reset_index(drop=True)
     by = ["paper", "study", "dataset", "setting", "seed", "rule", "tier"]
-    whole = [g for _, g in mine.groupby(by) if set(g.method) == set(methods)]
-    low = [g.loc[[g.value.idxmin()]].assign(method=", ".join(methods)) for g in whole]
+    there = mine.groupby(by)["method"].transform("nunique")
+    first = mine[there == len({*methods})].groupby(by)["value"].idxmin()
+    low = mine.loc[first].assign(method=", ".join(methods))
     none = f"lowest: at no setting and seed is a {metric} of each: {', '.join(methods)}"
-    return with_rows(seeds, low, none)
+    return with_rows(seeds, [low] if len(low) else [], none)
 
 
 def peak(

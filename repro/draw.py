@@ -294,11 +294,12 @@ def answer(connection, drawing: Drawing) -> None:
 
 def wanted(words: list[str]) -> list[Path]:
     """The notebooks of a command: of `dvc repro labs@flat` one, of `dvc repro` or
-    `dvc exp run -S fedga.alpha=2` all; none where it is not DVC's.
+    `dvc exp run -S fedga.alpha=2` all, the longest first; none where it is not DVC's.
     """
     at = next((i for i, w in enumerate(words) if w in ("repro", "run")), len(words))
     named = [w for w in words[at + 1 :] if w[0] != "-" and "=" not in w]
-    every = sorted(Path("notebooks").glob("*/*.ipynb")) if at < len(words) else []
+    every = Path("notebooks").glob("*/*.ipynb") if at < len(words) else []
+    every = sorted(every, key=lambda n: (-n.stat().st_size, n))
     stage = lambda n: f"{n.parent.name}@{n.stem}"
     return [n for n in every if not named or stage(n) in named]
 

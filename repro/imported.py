@@ -2,6 +2,7 @@
 
 import ipykernel.kernelapp  # noqa: F401
 import papermill  # noqa: F401
+import pyarrow.dataset  # noqa: F401
 import seaborn  # noqa: F401
 
 import fedlib.plots

@@ -101,7 +101,9 @@ def check(table, kind, reported, where="table"):
         raise ResultError(f"{where}: {why}; a {kind} part has {', '.join(columns)}")
     table = table.reset_index(drop=True).reindex(columns=columns, fill_value="")
     for c in {*columns} - (NUMBERS & {*table.select_dtypes(["int64", "float64"])}):
-        table[c] = ["" if pd.isna(v) else str(v).strip() for v in table[c]]
+        at, values = pd.factorize(table[c], use_na_sentinel=False)
+        words = ["" if pd.isna(v) else str(v).strip() for v in values]
+        table[c] = [words[i] for i in at]
     for c in NUMBERS & {*columns}:
         number = pd.to_numeric(table[c].replace("", "nan"), errors="coerce")
         good = number.notna() | table[c].isin(["", math.nan]) & (c in GAPS)

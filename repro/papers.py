@@ -79,10 +79,7 @@ def _found(where: Path) -> list[str]:
 
 def about(paper: str, where: Path | str | None = None) -> dict:
     """What papers/<paper>/paper.yaml says; lists that it does not have are empty."""
-    path = Path(where or folder()) / paper / "paper.yaml"
-    if not path.exists():
-        raise PaperError(f"{path} is missing: here are {', '.join(found(where))}")
-    return _read(path)
+    return _read(Path(where or folder()) / paper / "paper.yaml")
 
 
 # what a text in YAML holds, for all who ask: change nothing in it
@@ -91,6 +88,9 @@ parsed = functools.cache(studies.parsed)
 
 @functools.cache
 def _read(path: Path) -> dict:
+    if not path.exists():
+        here = ", ".join(found(path.parents[1]))
+        raise PaperError(f"{path} is missing: here are {here}")
     said = parsed(path.read_text("utf-8"))
     if odd := set(said) - set(FIELDS):
         raise PaperError(f"{path}: unknown field {min(odd)!r}; {', '.join(FIELDS)}")
