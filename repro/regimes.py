@@ -163,8 +163,8 @@ def points(p, name, tier):
     for dataset in spec["tasks"]:
         own = tiered(p["tasks"][dataset], tier)
         for where, point in studies.points(studies.parts(own, spec, dataset)):
-            task = studies.given(point, {"seed": 0})
-            out[dataset, where] = studies.as_text(task, {})
+            task, train, run = studies.as_text(studies.given(point, {"seed": 0}))
+            out[dataset, where] = task, json.dumps(train), run
     return out
 
 

@@ -90,7 +90,7 @@ def fairness(rows):
     mean = rows.pivot_table("value", AT, "metric", sort=False)
     fedavg = mean.accuracy.xs("FedAvg", level="method").groupby("dataset").max()
     least = mean.index.get_level_values("dataset").map(fedavg) - LOSS
-    return (-mean.EO).where(mean.accuracy >= least, mean.accuracy - 2)
+    return (-mean.EO).where(mean.accuracy >= least, mean.accuracy - 2).round(6)
 
 
 def point(run, method, dataset, setting):
@@ -98,35 +98,6 @@ def point(run, method, dataset, setting):
     ((cell, _), *_) = run.of(dataset, method, setting)
     kwargs = json.loads(cell.kwargs)
     return {k: kwargs[k] for k in (w.partition("=")[0] for w in setting.split(";"))}
-
-
-def winners(*runs, rule="last10_mean"):
-    """{method: {data set: {point: {hyper-parameter: value}}}} of Studies that search
-    grids together; of equals the one that stands first.
-
-    point: what a setting says besides the values searched, as "guest=photo", or "".
-    """
-    searched, given = {}, {}
-    for run in runs:
-        for method, entry in run.spec["methods"].items():
-            searched[method] = [*dict.fromkeys([*searched.get(method, ()), *entry])]
-        given |= {(c.method, c.dataset, c.setting): c.kwargs for c in run.cells}
-    table = pd.concat([run.validation(rule) for run in runs], ignore_index=True)
-    names = table.method.map(searched)
-    table["point"] = [*map(without, table.setting, names)]
-    by = ["method", "dataset", "point"]
-    level = table.groupby([*by, "setting"], sort=False).value.mean()
-    out = {}
-    for method, dataset, point, setting in level.groupby(by, sort=False).idxmax():
-        values = json.loads(given[method, dataset, setting])
-        found = {k: values[k] for k in searched[method]}
-        out.setdefault(method, {}).setdefault(dataset, {})[point] = found
-    return out
-
-
-def without(setting, names):
-    """A setting without the hyper-parameters of these names."""
-    return ";".join(p for p in setting.split(";") if p.partition("=")[0] not in names)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from fedlib.core import files, record
 from fedlib.measures import bias
 from fedlib.study import audit, store, studies
 from repro import decide, papers
-from repro.winners import winners
 
 
 def search(entry, *found):
@@ -36,6 +35,7 @@ def search(entry, *found):
 
 
 values = lambda lr, q: {"lr": lr, "q": q}
+winners = papers.module("fft-gp", "winners").winners
 
 
 def test_the_mean_over_pilots_wins_on_each_task_and_point():
@@ -77,7 +77,7 @@ def scores_by_hand(r, look, wins):
 def order(of, fedavg, setting, pilots, i):
     """What is highest for the winner of a search: of {setting: (EO, accuracy) or (mean,
     worst tenth) of each pilot}; fedavg: FedAvg's, where the lowest EO wins."""
-    x = np.mean(of[setting][:pilots], 0)
+    x = np.mean(of[setting][:pilots], 0).round(6 if fedavg else 20)
     if not fedavg:
         return x[i]
     mean = [np.mean(v[:pilots], 0)[1] for v in fedavg.values() if len(v) >= pilots]
