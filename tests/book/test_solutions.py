@@ -37,7 +37,7 @@ def test_bytes_and_groups():
 
 
 # blocks that need what stands elsewhere: data, a server, another package
-ALONE = "add_your_method deploy domains engine intro measuring_fairness own_model"
+ALONE = "add_your_method deploy domains engine intro measuring_fairness own_model start"
 ALONE = {*f"{ALONE} query watch which_number".split()}
 
 
