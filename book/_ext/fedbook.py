@@ -528,11 +528,15 @@ def beside(app, page, template, context, doctree):
     """
     to = lambda m: "#" if m[1] == page else app.builder.get_relative_uri(page, m[1])
     here = '(?s)(<ul)(>(?:(?!<ul).)*toctree-l1)("><a class=")([^>]*href="#")'
+    under = (
+        '(?s)(toctree-l1)("(?:(?!toctree-l1).)*toctree-l2)("><a class=")([^>]*href="#")'
+    )
 
     def toctree(**how):
         root = contents(app.builder, **how)
         html = re.sub('(?<=href=")([^"]*)\\.html(?=")', to, root)
-        return re.sub(here, r'\1 class="current"\2 current\3current \4', html)
+        html = re.sub(here, r'\1 class="current"\2 current\3current \4', html)
+        return re.sub(under, r"\1 current\2 current\3current \4", html)
 
     context["toctree"] = toctree
 
