@@ -491,6 +491,9 @@ def lean(app, page, template, context, doctree):
     # exercises, solutions and proofs carry the same id each
     body = re.sub(r' id="(?:exercise|solution|proof)-content"', "", body)
     context["body"] = apart(Path(app.outdir), page, body)
+    tree = context["generate_toctree_html"]  # the theme's; its toggles have no name
+    named = lambda **how: str(tree(**how)).replace("<summary", '<summary title="more"')
+    context["generate_toctree_html"] = named
 
     def needed(s):
         said = f"{getattr(s, 'filename', s)}{getattr(s, 'attributes', '')}".lower()

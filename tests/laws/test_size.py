@@ -22,7 +22,7 @@ MOST = {  # of Python: lines, and code tokens (no comment, docstring, layout)
     "fedlib": (21_500, 150_900),
     "repro": (5_010, 34_500),
     "papers": (2_390, 16_500),
-    "book/_ext": (2_215, 15_370),
+    "book/_ext": (2_220, 15_400),
     "benchmarks": (2_250, 16_600),
     "tests": (14_950, 181_500),
 }
