@@ -491,7 +491,7 @@ def lean(app, page, template, context, doctree):
     # exercises, solutions and proofs carry the same id each
     body = re.sub(r' id="(?:exercise|solution|proof)-content"', "", body)
     context["body"] = apart(Path(app.outdir), page, body)
-    tree = context["generate_toctree_html"]  # the theme's; its toggles have no name
+    tree = context.get("generate_toctree_html", str)  # the theme's toggles lack a name
     named = lambda **how: str(tree(**how)).replace("<summary", '<summary title="more"')
     context["generate_toctree_html"] = named
 
