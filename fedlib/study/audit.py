@@ -53,7 +53,7 @@ def compute(
     identity.warn_if_edited()
     for study in chosen(names):
         cells = studies.cells(*study, tier=tier)[0]
-        todo = unfinished(cells, RUNS) if anew else lacking(cells, study[0])
+        todo = unfinished(cells, RUNS) if anew else lacking(cells, *study)
         words = [forecast(todo, STORE)] if todo else ["all is there"]
         needed = {json.loads(c.task)["data"]["name"] for c in todo}
         for name in sorted(needed & get.CATALOGUE.keys()):
@@ -64,10 +64,9 @@ def compute(
             compute_all(todo, RUNS, workers, device)
 
 
-def lacking(cells, paper):
-    """The cells whose runs are neither packed nor in runs/."""
-    rows = (r for f in STORE.glob(f"{paper}-*/") for r in store.listed(f, ("id",)))
-    packed = {row["id"] for row in rows}
+def lacking(cells, *study):
+    """The cells of a study whose runs are neither packed for it nor in runs/."""
+    packed = {row["id"] for row in store.listed(STORE / "-".join(study), ("id",))}
     return unfinished([c for c in cells if c.id not in packed], RUNS)
 
 

@@ -223,21 +223,21 @@ def pack(items, folder):
 
 def listed(folder, columns=("id", *SPEC, *OWN)):
     """[{column: value}] of the runs of a stored study, which may be empty."""
-    path = Path(folder, "runs.parquet")
-    if not path.parent.exists():
+    if not Path(folder).exists():
         return []
     with reading(folder):
-        return pq.read_table(path, columns=[*columns]).to_pylist()
+        return pq.read_table(f"{folder}/runs.parquet", columns=[*columns]).to_pylist()
 
 
 def find(ids, paper, study, root="evidence"):
-    """{id: Record} of those that are stored: in the study's own folder, then others."""
+    """{id: Record} of those that are stored: in the study's own folder, else whole."""
     out, own = {}, Path(root, f"{paper}-{study}")
     for folder in dict.fromkeys([own, *sorted(own.parent.glob(f"{paper}-*/"))]):
         wanted = {row["id"] for row in listed(folder, ("id",))} & {*ids} - out.keys()
         if wanted:
             stored = _read(folder, os.stat(folder / "runs.parquet").st_mtime_ns)
-            out |= {i: stored[i] for i in wanted}
+            some = ((i, stored[i]) for i in wanted)
+            out |= {i: r for i, r in some if folder == own or "picked" not in r.meta}
     return out
 
 

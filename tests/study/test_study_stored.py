@@ -114,6 +114,10 @@ def test_damaged_and_foreign_files_are_named_with_a_remedy(tmp_path):
     assert set(got) == {"plain", "short"} and got["plain"].meta["seconds"] == 6.0
     assert find("plain", "p", "a")["plain"].meta["seconds"] == 1.0
     assert find("views", "q", "none").keys() == {"views"}
+    made["plain"].meta["picked"] = True  # of another study's rounds only
+    packed(tmp_path / "w-s", made, "plain")
+    assert find("plain", "w", "s") and not find("plain", "w", "none")
+    del made["plain"].meta["picked"]
     packed(tmp_path / "p-z", made, "guests")  # is read anew
     os.utime(tmp_path / "p-z" / "runs.parquet", ns=(7, 7))
     assert [r["id"] for r in store.listed(tmp_path / "p-z")] == ["guests"]
