@@ -31,7 +31,7 @@ from fedlib.cli.program import program
 from fedlib.core import errors, files
 from fedlib.measures.verdicts import LOOKS
 from fedlib.study import audit, identity, once, store, studies
-from fedlib.study.compute import compute_all, unfinished
+from fedlib.study.compute import compute_all
 from repro import papers
 
 CLAIMS = Path("results/claims.csv")
@@ -114,9 +114,8 @@ def lacking(paper, study, dataset, n):
     """The cells of a study on a data set with n seeds whose runs are nowhere."""
     own = list(dict.fromkeys(c.seed for c in by_dataset(paper, study)[dataset]))
     more = studies.grown(own, n, f"{paper}/{study}")
-    rows = store.listed(audit.STORE / f"{paper}-{study}", ("id",))
-    stored, wanted = {row["id"] for row in rows}, by_dataset(paper, study, seeds=more)
-    return unfinished([c for c in wanted[dataset] if c.id not in stored], audit.RUNS)
+    wanted = by_dataset(paper, study, seeds=more)[dataset]
+    return audit.lacking(wanted, paper, study)
 
 
 def cost(paper, study, dataset, n):

@@ -199,11 +199,8 @@ def by_seed(ours, seeds):
         for at in sorted(near, key=lambda at: (at[1] != row.setting, at)):
             mine = {seed: x for ids, seed, x in near[at] if ids and ids <= runs}
             x = np.array([*mine.values()])
-            # a file leaves out digits
-            if (
-                len(x) == row.n_seeds
-                and abs(x.mean() - row.value) <= 1e-5 * abs(x).max()
-            ):
+            same = len(x) == row.n_seeds  # of the value a file leaves out digits
+            if same and abs(x.mean().item() - row.value) <= 1e-5 * abs(x).max():
                 found[row.key] = mine
                 break
     return found

@@ -32,7 +32,7 @@ from . import papers
 
 LOSS = 0.01  # of accuracy, a point, that a fairer setting may cost
 AT = ["dataset", "method", "setting"]
-BY = {"mean": metrics.mean_acc, "worst": metrics.worst, "fair": None}
+BY = {"mean": metrics.mean_acc, "worst": metrics.worst}
 HEAD = "# What searches chose on pilot seeds: by `python -m repro.winners`.\n"
 
 
@@ -43,8 +43,7 @@ def main(paper, search, finals):
     search: the study that draws the settings, as grid
     finals: the study that runs the best of them on more pilot seeds
     """
-    path, runs = Path("papers", paper, "winners.yaml"), []
-    about = papers.about(paper)
+    path, runs, about = Path("papers", paper, "winners.yaml"), [], papers.about(paper)
     for name in search, finals:  # whose cells are the finalists of the first
         runs.append(study(paper, name))
         written = studies.read(path) if path.exists() else {}
@@ -65,22 +64,17 @@ def chosen(rule, wins, drawn, *finals):
     return out
 
 
-def levels(rule, by, drawn, *finals):
-    """((data set, method), level of each setting) of a search, or of its finalists."""
-    runs, last = [drawn, *finals], [drawn, *finals][-1]
+def levels(rule, by, *runs):
+    """((data set, method), level of each setting), of settings of the last run."""
+    rows = lambda run: run.validation(rule, BY[by])
+    level = lambda table: table.groupby(AT, sort=False).value.mean()
     if by == "fair":
-        table = pd.concat([run.biases([rule], split="val") for run in runs])
-    else:
-        table = pd.concat([run.validation(rule, BY[by]) for run in runs])
-    left = pd.MultiIndex.from_tuples(
-        (c.dataset, c.method, c.setting) for c in last.cells
-    )
-    table = table[pd.MultiIndex.from_frame(table[AT]).isin(left)]
-    means = table.groupby(AT, sort=False).value.mean
-    for who, level in (fairness(table) if by == "fair" else means()).groupby(
-        AT[:2], sort=False
-    ):
-        yield who, level.droplevel(AT[:2])
+        rows, level = lambda run: run.biases([rule], split="val"), fairness
+    left = [(c.dataset, c.method, c.setting) for c in runs[-1].cells]
+    table = pd.concat(map(rows, runs)).set_index(AT)
+    table = table[table.index.isin(left)]
+    for who, each in level(table).groupby(AT[:2], sort=False):
+        yield who, each.droplevel(AT[:2])
 
 
 def fairness(rows):
