@@ -63,27 +63,26 @@ def of(paper: str, knobs: dict) -> str:
     return f"knobs {knobs}\nfiles {digest(files)}\nruns {digest(stored)}\n"
 
 
-def forecast(tree: dict) -> None:
-    """Say what is to compute where knobs are not those of the commit."""
-    words = ["git", "show", "HEAD:./params.yaml"]
-    then = parsed(subprocess.run(words, capture_output=True).stdout) or {}
-    differ = lambda *names: any(then.get(k) != tree.get(k) for k in names)
-    if moved := [p for p in papers.found() if differ("tier", p)]:
-        audit.compute(moved, dry_run=True)
+def turned() -> list[str]:
+    """The papers whose knobs, or the tier, are not those of the commit."""
+    now, words = read("params.yaml"), ["git", "show", "HEAD:./params.yaml"]
+    then = parsed(subprocess.run(words, capture_output=True).stdout) or now
+    anew = then["tier"] != now["tier"]
+    return [p for p in papers.found() if anew or then.get(p) != now.get(p)]
 
 
 def main() -> None:
-    """Write the files; those that say the same stay."""
-    tree = read(Path("params.yaml"))
+    """Write the files; say what is to compute where knobs were turned."""
+    tree = read("params.yaml")
     drawing = (f for folder in DRAWS for f in Path(folder).rglob("*.py"))
     every = f"{numbers()}drawn by {digest(drawing)}\ntier {tree['tier']}\n"
     found = {"all": every}
-    for paper in papers.found():
-        found[paper] = every + of(paper, tree.get(paper))
+    found |= {p: every + of(p, tree.get(p)) for p in papers.found()}
     TO.mkdir(parents=True, exist_ok=True)
     for name, text in found.items():
         (TO / f"{name}.txt").write_text(text)
-    forecast(tree)
+    if moved := turned():
+        audit.compute(moved, dry_run=True)
 
 
 if __name__ == "__main__":

@@ -215,6 +215,11 @@ def test_a_finding_rests_on_claims_and_says_which_are_open_or_small(page):
         answers = " ".join(map(fedbook.answer, rows))
         for what, words in SAYS.items():
             assert what not in answers or re.search(words, says), (what, finding)
+    other = next(r for r in claims if r["tier"] not in ("", "tiny"))
+    wrong = f"nonsense: {other['key']}"
+    with pytest.raises(ValueError, match="mend the finding"):
+        fedbook.rested(wrong, claims)
+    assert fedbook.rested(wrong, claims, [other["paper"]]) == [other]
 
 
 def test_a_figure_says_where_it_comes_from_and_moves():
