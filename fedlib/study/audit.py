@@ -85,9 +85,9 @@ def pack(names=(), anew=False):
 
 
 def packable(paper, study, anew):
-    """[(id, columns, Record)] of a study, each run once: of seed 0 all, of others the
-    evaluations that rules pick, all on data sets in its `curves`; logs in its `logs`;
-    groups of all clients together. ValueError where a run is missing, or no commit's.
+    """[(id, columns, Record)] of a study, each run once: of seed 0 all, of others and
+    winners the evaluations that rules pick, all on data sets in `curves`; its `logs`;
+    groups of all clients together. ValueError: a run is missing, or no commit's.
     """
     pooled = lambda part: {k: a.sum(1, a.dtype, keepdims=True) for k, a in part.items()}
     todo, spec, _ = studies.cells(paper, study)
@@ -105,7 +105,7 @@ def packable(paper, study, anew):
         why = f"has not ended, or is of sources in no commit ({meta['commit']}); commit"
         remedy = f"{why} them, delete {RUNS / c.id} and compute it again"
         refuse_if(short or identity.uncommitted(meta["commit"]), f"{c} {remedy}")
-        if c.seed:
+        if c.seed or "winners" in spec:
             logs = {k: v for k, v in r.logs.items() if k in spec.get("logs", ())}
             groups = {k: pooled(getattr(r, k)) for k in ("cells", "consistency")}
             r = replace(r, logs=logs, **groups)

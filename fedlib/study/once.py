@@ -91,7 +91,8 @@ def encoded(v):
         return {"frame": [index, [[k, flat[k].tolist()] for k in flat]]}
     if hasattr(v, "__array__") and not isinstance(v, (str, float)):
         a = np.asarray(v)
-        return {"array": [str(a.dtype), list(a.shape), a.ravel().tolist()]}
+        short = a.astype(str).astype(float) if a.dtype == np.float32 else a
+        return {"array": [str(a.dtype), list(a.shape), short.ravel().tolist()]}
     return v
 
 

@@ -265,8 +265,7 @@ def logs(run: Study, *names: str) -> pd.DataFrame:
 # ---------------------------------------------------------------- csv
 def write(table, path):
     """csv with six significant digits: the same table gives the same bytes."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     digits = lambda v: f"{v + 0.0:.0f}" if v == round(v, 0) else f"{v:.6g}"
     text = lambda v: digits(v) if isinstance(v, float) and not math.isnan(v) else v
     table.map(text).to_csv(path, index=False, lineterminator="\n")

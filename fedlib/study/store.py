@@ -69,6 +69,8 @@ PARTS = {
 # of the columns but those with floats and words; the others are bytes
 TYPES = dict.fromkeys(("run", "rows", "hits", "count"), np.int32)
 TYPES |= dict.fromkeys(("client", "slot", "round"), np.int16)
+ENCODED = {"value": "BYTE_STREAM_SPLIT", "round": "DELTA_BINARY_PACKED"}
+ENCODED |= dict.fromkeys(("hits", "count"), "PLAIN")
 
 
 @contextmanager
@@ -211,10 +213,9 @@ def pack(items, folder):
         shutil.rmtree(new, ignore_errors=True)  # of a process that was killed
         new.mkdir(parents=True)
         for file, t in made.items():
-            value = PARTS[file].value if file in PARTS else None
-            kind = "BYTE_STREAM_SPLIT" if value == "value" else "PLAIN"
-            how["use_dictionary"] = not value or sorted({*t.column_names} - {value})
-            how["column_encoding"] = {value: kind} if value else None
+            own = {k: v for k, v in ENCODED.items() if k in t.column_names}
+            how["use_dictionary"] = not own or sorted({*t.column_names} - own.keys())
+            how["column_encoding"] = own or None
             t = t.replace_schema_metadata({"fedlib": "1"})
             pq.write_table(t, new / f"{file}.parquet", **how)
         shutil.rmtree(folder, ignore_errors=True)
