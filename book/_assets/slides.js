@@ -1,4 +1,5 @@
 // A talk fills the screen: a question, then the picture. Without this file the slides stand below one another, and print.
+document.head.insertAdjacentHTML("beforeend", "<style>@page { size: A4 landscape; margin: 12mm; }</style>");
 document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".deck").forEach(deck => {
   const slides = [...deck.querySelectorAll(".slide")], button = document.createElement("button");
   let at = 0;
@@ -18,7 +19,7 @@ document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".
   };
   const present = on => {
     deck.classList.toggle("on", on);
-    if (on) deck.requestFullscreen?.().catch(() => {});
+    if (on) document.documentElement.requestFullscreen?.().catch(() => {});
     else if (document.fullscreenElement) document.exitFullscreen();
     show(on ? at : 0, false);
     (on ? deck : button).focus();

@@ -37,7 +37,9 @@ def test_bytes_and_groups():
 
 
 # blocks that need what stands elsewhere: data, a server, another package
-ALONE = {*"deploy domains intro measuring_fairness own_model start which_number".split()}
+ALONE = {
+    *"deploy domains intro measuring_fairness own_model start which_number".split()
+}
 
 
 def test_the_code_on_pages_runs(tmp_path, monkeypatch):
