@@ -24,7 +24,6 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 from markupsafe import escape as esc
 from pybtex import plugin
-from sphinx.environment.adapters.toctree import global_toctree_for_doc
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 from sphinx_proof.domain import ProofDomain
@@ -481,7 +480,8 @@ def rested(text, claims, free=()):
 
 # script -> what a page must hold to need it
 NEEDED = dict.fromkeys(("copybutton", "clipboard"), 'class="highlight')
-NEEDED |= {"looks.js": 'looks"', "quiz.js": "<fieldset"}
+NEEDED |= {"looks.js": 'looks"', "quiz.js": "<fieldset", "slides.js": 'class="deck'}
+NEEDED |= dict.fromkeys(("mathjax", "tex-svg"), 'class="math')
 NEEDED["figures.js"] = r'class="(?:fig|arrows|pair)|eqlink'
 NEEDED["ledger.js"] = "data-kind=|<template"
 
@@ -523,38 +523,11 @@ def apart(folder, page, body):
     return "".join(parts)
 
 
-@cache
-def contents(builder, **how):
-    """The contents of the book as they stand beside its root."""
-    tree = global_toctree_for_doc(builder.env, builder.config.root_doc, builder, **how)
-    return builder.render_partial(tree)["fragment"]
-
-
-def beside(app, page, template, context, doctree):
-    """Make the contents beside a page from those beside the root, where only links and
-    the mark differ; Sphinx makes them anew for each, a quarter of the build.
-    """
-    to = lambda m: "#" if m[1] == page else app.builder.get_relative_uri(page, m[1])
-    here = '(?s)(<ul)(>(?:(?!<ul).)*toctree-l1)("><a class=")([^>]*href="#")'
-    under = (
-        '(?s)(toctree-l1)("(?:(?!toctree-l1).)*toctree-l2)("><a class=")([^>]*href="#")'
-    )
-
-    def toctree(**how):
-        root = contents(app.builder, **how)
-        html = re.sub('(?<=href=")([^"]*)\\.html(?=")', to, root)
-        html = re.sub(here, r'\1 class="current"\2 current\3current \4', html)
-        return re.sub(under, r"\1 current\2 current\3current \4", html)
-
-    context["toctree"] = toctree
-
-
 def setup(app):
     app.add_config_value("fedbook_results", "../results", "env")
     for role in (Num, Verdict, Count, Rows, Rests):
         app.add_role(role.__name__.lower(), role())
     app.connect("html-page-context", lean, priority=900)
-    app.connect("html-page-context", beside, priority=400)
     # else each reference looks through all installed packages for it
     plugin.find_plugin = cache(plugin.find_plugin)
     # two that do not say that they can be read in parallel: one has nothing to merge,

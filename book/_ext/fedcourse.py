@@ -12,7 +12,6 @@ from pathlib import Path
 
 from fedbook import Directive, folder, log, parallel
 
-from fedlib.plots import origin
 from repro import course
 
 # beginning of a label -> role; others: ref
@@ -97,10 +96,20 @@ class Plan(Directive):
         return self.draw("plan", weeks)
 
 
-def slides(text):
-    """Names of the figures that a page in Markdown shows, at most three of them."""
-    shown = re.findall(r"(?m)^ *[`:]{3,}\{fig\} +(\S+)", text)
-    return list(dict.fromkeys(shown))[:3]
+FIGURE = re.compile(r"(?ms)^ *([`:]{3,})\{fig\} +(\S+)\n(.*?)^ *\1 *$")
+ASKED = re.compile(r"(?m)(?:^|(?<=[.?!:] )|(?<=\*\*))[A-Z][^.!?:|\n]{9,}\?")
+
+
+def figures(text):
+    """(name, question, caption) of each figure of a page in Markdown. The question is
+    the last one since the figure before, its caption's too, else the heading.
+    """
+    parts = FIGURE.split(course.without(text, "exercise", "solution"))
+    heads = []
+    for before, name, body in zip(parts[::4], parts[2::4], parts[3::4]):
+        caption = re.sub(r"(?m)^ *:\S.*\n", "", body)
+        heads += re.findall(r"(?m)^#+ (.*)", before)
+        yield name, [*heads, *ASKED.findall(before + caption)][-1], caption
 
 
 def frames(where, name):
@@ -110,26 +119,27 @@ def frames(where, name):
 
 
 class Slides(Directive):
-    """{slides}: up to three figures of each chapter, one to a printed page. A figure is
-    a file beside the page, so that the page stays light.
+    """{slides}: a talk for each week of the plan, a figure of its chapters on a screen.
+    A figure is a file beside the page, so that the page stays light.
     """
 
     def run(self):
-        book, out = Path(self.env.srcdir), []
-        to = Path(self.env.app.outdir, "_images/slides")
+        book = Path(self.env.srcdir)
+        of = lambda page: (page, course.load(book, page), [*self.screens(book, page)])
+        weeks = course.load(book, course.PLAN)
+        return self.draw("slides", [(w, [*map(of, w["pages"])]) for w in weeks])
+
+    def screens(self, book, page):
+        """(name, question, caption, what was saved beside it) of each figure."""
+        to, text = Path(self.env.app.outdir, "_images/slides"), book / f"{page}.md"
         to.mkdir(parents=True, exist_ok=True)
-        for page in course.chapters(book):
-            for name in slides((book / f"{page}.md").read_text("utf-8")):
-                found = frames(folder(self.env) / "figures", name)
-                if not found:  # a warning of {fig} already
-                    continue
-                # of frames to slide through the last, which the title is of
-                shown = found[-1]
+        self.env.note_dependency(str(text))
+        for name, *said in figures(text.read_text("utf-8")):
+            if found := frames(folder(self.env) / "figures", name):  # else {fig} warns
+                shown = found[-1]  # of frames the last, which the title is of
                 self.env.note_dependency(str(shown))
                 shutil.copyfile(shown, to / f"{name}.svg")
-                about = json.loads(shown.with_suffix(".json").read_text("utf-8"))
-                out.append((page, name, about, origin(about)))
-        return self.draw("slides", out)
+                yield name, *said, json.loads(shown.with_suffix(".json").read_text())
 
 
 def complain(app, env, docnames):

@@ -47,9 +47,10 @@ def add(app, doctree):
 
 
 def no_buttons(app, config):
-    """Without a repository nothing can be launched."""
+    """Without a repository nothing can be launched, edited or asked about."""
     if not config.html_theme_options.get("repository_url"):
-        config.html_theme_options["launch_buttons"] = {}
+        of = [f"use_{what}_button" for what in ("edit_page", "issues", "repository")]
+        config.html_theme_options |= dict.fromkeys(["launch_buttons", *of], {})
 
 
 def setup(app):

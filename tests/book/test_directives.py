@@ -300,6 +300,10 @@ def test_frames_of_chapters():
         assert f"✓ Right. {i + 1} Said of {i + 1}. See (" in reasons
     week = seen(re.search(r'id="week-1".*?</dl>', page(), re.S)[0])
     assert f"one, two; about {2 * minutes} minutes" in week and "Think." in week
+    text = "# A\nWho is it, then?\n```{fig} x\n:name: y\nS.\n```\n## B\n```{fig} z\nWhy is it so?\n"
+    found = [*extension("fedcourse").figures(text + "```\nC\n```{fig} w\n```\n")]
+    assert found[0] == ("x", "Who is it, then?", "S.\n")
+    assert [q for _, q, _ in found[1:]] == ["Why is it so?", "B"]
     # of frames that one slides through the last one is shown
     kept = (built().root / "_images/slides/alpha-0.svg").read_text()
     last = built().sources.parent / "results/figures/x/alpha-1.svg"
