@@ -43,7 +43,7 @@ function live(table, texts) {
   let state = blank(), shown = rows;
 
   const read = () => {                                               // the address -> the choice
-    const want = new URLSearchParams(location.hash.startsWith("#?") ? location.hash.slice(2) : "");
+    const want = new URLSearchParams(location.hash.startsWith("#?") ? location.hash.slice(2) : table.dataset.first || "");
     state = blank();
     facets.forEach(f => { if (rows.some(r => f.of(r) === want.get(f.name))) state.pick[f.name] = want.get(f.name); });
     state.q = want.get("q") || "";

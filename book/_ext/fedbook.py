@@ -34,13 +34,14 @@ from repro.ledger import slug
 log = logging.getLogger(__name__)
 HERE = Path(__file__).parent  # what things are called stands in words.yaml
 WORDS = yaml.safe_load((HERE / "words.yaml").read_text("utf-8"))
-NUMBERS, CLAIMS, SMALL, GAINS, DATASETS, NAMES, PIECES, LINES, SIZES = WORDS.values()
+NUMBERS, CLAIMS, SMALL, GAINS, SAID, DATASETS, TASKS, *OTHERS = WORDS.values()
+NAMES, PIECES, LINES, SIZES = OTHERS
 VERDICTS = {**NUMBERS, **CLAIMS, **SMALL, **GAINS, "not run": "no run yet"}
 PAPERS = papers.each("title")
 FILES = ("ledger", "claims", "artefacts", "deviations", "facts", "effects", "bytes")
 # files whose rows {num} can ask for, in the order in which a key is looked for
 KEYED = FILES[:5]
-HELD = 100  # rows of a live table that its page holds itself
+HELD = 25  # rows of a live table that its page holds itself
 MARKS = ("verdict", "holds", "status")
 CHOSEN = (*MARKS, "size")  # values that no row may have
 # what a reader can choose on the page of a file
@@ -48,8 +49,6 @@ CHOICES = {
     "ledger": {*"paper artefact dataset method metric rule data tier verdict".split()},
     "claims": {*"paper artefact by holds size gain data tier".split()},
 }
-NEEDS = {"interval": ["ours_lo", "ours_hi"]}
-NEEDS |= dict.fromkeys(("both", "difference"), ["reported", "ours"])
 DEFAULT = dict(zip(KEYED, ("ours", "holds", "status", "effect", "value")))
 
 
@@ -101,11 +100,10 @@ def rows(env, name, location=None, **where):
 
 def find(env, key):
     """(file, row) of a key, looked for in every file that exists; else (None, {})."""
-    only, _, bare = key.rpartition(":")
     for name in KEYED:
-        found = table(env, name) if only in ("", name) else None
-        if found and bare in found[1]:
-            return name, found[1][bare]
+        found = table(env, name)
+        if found and key in found[1]:
+            return name, found[1][key]
     return None, {}
 
 
@@ -130,12 +128,29 @@ def nice(column, value):
     return known.get(value, value.replace("_", " ") if worded else value)
 
 
-def prose(text):
-    """A sentence from a file, with the names of data sets and metrics as the
-    book prints them.
+def tasks(r):
+    """{data set of a paper: what ran in its place} for a row."""
+    return TASKS.get(r.get("paper"), {}) if r.get("data") == "stand-in" else {}
+
+
+def task(r):
+    """What a row's data are called: what ran, never what it stands in for."""
+    return tasks(r).get(r["dataset"]) or nice("dataset", r["dataset"])
+
+
+def instead(r):
+    """What ran, and for which data of the paper."""
+    ran, meant = task(r), nice("dataset", r["dataset"])
+    return ran if ran == meant else f"{ran} for {meant}"
+
+
+def prose(text, r):
+    """A sentence of a row, with the names of data sets and metrics as the book prints
+    them.
     """
-    known, names = {**DATASETS, **NAMES}, r"\b[a-z]+\d*(?:_[a-z0-9]+)+\b|\bcifar01\b"
-    return re.sub(names, lambda m: known.get(m[0]) or m[0], text)
+    known = {**DATASETS, **NAMES, **tasks(r)}
+    named = r"[\w-]*[A-Z_\d][\w-]*"
+    return re.sub(named, lambda m: known.get(m[0], m[0]), text)
 
 
 def places(text):
@@ -181,31 +196,56 @@ def answer(r):
     return f"small {r['holds']}" if r.get("size") == "small" else r["holds"]
 
 
-def chip(word, *, brief=False):
+def word(r):
+    """That verdict as it is printed."""
+    return SAID.get(answer(r), answer(r))
+
+
+def chip(word, *, brief=False, says=""):
     """A verdict, status or answer: sign, word and colour; brief leaves the sign, the
     word stays for screen readers.
     """
-    inner = f'<span class="visually-hidden">{esc(word)}</span>' if brief else esc(word)
-    tip = f' title="{esc(word)}: {esc(VERDICTS[word])}"' if word in VERDICTS else ""
+    said = esc(says or SAID.get(word, word))
+    inner = f'<span class="visually-hidden">{said}</span>' if brief else said
+    tip = f' title="{said}: {esc(VERDICTS[word])}"' if word in VERDICTS else ""
     kind = f"chip{' brief' * brief} v-{slug(word)}"
     return Markup(f'<span class="{kind}"{tip}>{inner}</span>')
 
 
+def pairs(rows):
+    """(pairs of methods in the printed order, decided pairs); each stands in the rows
+    of both.
+    """
+    found = (re.match(r"(\d+) of (\d+)", r["pairs"]) for r in rows)
+    counts = [(int(m[1]), int(m[2])) for m in found if m]
+    return tuple(sum(n) // 2 for n in zip(*counts)) or (0, 0)
+
+
+def judged(r, brief=False):
+    """The chip of a row: its answer, status, verdict, or how many pairs agree."""
+    as_printed = re.match(r"\d+ of \d+", r.get("pairs", ""))
+    says = f"{as_printed[0]} pairs as printed" if as_printed else ""
+    word = answer(r) if "holds" in r else r.get("verdict") or r["status"]
+    return chip(word, brief=brief, says=says)
+
+
 def tip(name, row):
     """Where a number comes from, in one line."""
-    named = ("paper", "artefact", "dataset", "method", "metric")
+    named = ("paper", "artefact", "method", "metric")
     parts = [nice(c, row.get(c)) for c in named]
-    parts.append(prose(row.get("source") or row.get("claim") or row.get("title") or ""))
+    parts.insert(2, task(row) if "dataset" in row else "")
+    said = row.get("source") or row.get("claim") or row.get("title") or ""
+    parts.append(prose(said, row))
     parts.append(f"{row['data']} data, tier {row['tier']}" if row.get("data") else "")
     parts.append(f"{row['n_seeds']} seeds" if row.get("n_seeds") else "")
     return ", ".join(filter(None, parts))
 
 
 def address(env, name, row, docname):
-    """Link to the row on the page that lists its file; facts have no page."""
-    if name == "facts":
+    """Link to the row on the page that lists it, if there is one."""
+    if not (page := home(name, row)):
         return None
-    page = env.app.builder.get_relative_uri(docname, home(name))
+    page = env.app.builder.get_relative_uri(docname, page)
     return f"{page}#{anchor(name, row)}"
 
 
@@ -215,15 +255,19 @@ def anchor(name, row):
     return key if name == "ledger" else f"{name}-{slug(key)}"
 
 
-def home(name):
-    """The page that lists every row of a file."""
-    return "claims" if name == "claims" else "ledger"
+def home(name, row):
+    """The page that lists a row; none has facts, or numbers that no paper prints."""
+    if name == "deviations":
+        return f"{row['paper'].replace('-', '')}_record"
+    listed = name in ("claims", "artefacts") or name == "ledger" and row["reported"]
+    return name if listed else None
 
 
 def filtered(env, docname, where, name="ledger"):
     """Link to the page of a file, showing only the rows with these values."""
     where = {"verdict" if c == "holds" else c: nice(c, v) for c, v in where.items()}
-    uri = env.app.builder.get_relative_uri(docname, home(name))
+    where |= {c: SAID.get(v, v) for c, v in where.items() if c == "verdict"}
+    uri = env.app.builder.get_relative_uri(docname, name)
     return f"{uri}#?{urlencode(where)}"
 
 
@@ -350,37 +394,24 @@ def number_link(body, uri, tip=""):
 
 
 class Num(Role):
-    """{num}`key field format`: one number.
-
-    Fields: any column, or interval, both, difference. The field may be left out.
-    """
+    """{num}`key field format`: one number; the field, a column, may be left out."""
 
     def html(self):
         key, *rest = self.text.split()
         name, row = find(self.env, key)
         if name is None:
             raise ValueError(f"no number: no file of {', '.join(KEYED)} has {key!r}")
-        field = rest.pop(0) if rest and rest[0] in {*row, *NEEDS} else DEFAULT[name]
+        field = rest.pop(0) if rest and rest[0] in row else DEFAULT[name]
         fmt = rest.pop(0) if rest else None
         if rest or (fmt and not re.fullmatch(r"[+,]?\.?\d*[dfgse%]", fmt)):
-            what = f"a key, a field ({', '.join([*row, *NEEDS])}), a format such as .1f"
+            what = f"a key, a field ({', '.join(row)}), a format such as .1f"
             raise ValueError(f"expected {what}")
-        if not all(row.get(f) for f in NEEDS.get(field, [field])):
+        if not row.get(field):
             why = row.get("verdict") or row.get("status") or "no value"
             raise ValueError(f"no number: {field} is empty ({why})")
         return self.link(self.show(row, field, fmt), name, row)
 
     def show(self, row, field, fmt):
-        if field == "interval":
-            return esc(interval(row, fmt))
-        if field == "both":
-            mark = chip(row["verdict"], brief=True) if row.get("verdict") else ""
-            theirs, ours = (esc(number(row, f, fmt)) for f in ("reported", "ours"))
-            return f"<span>{theirs} reported, {ours} ours</span> {mark}"
-        if field == "difference":
-            gap = {**row, "ours": str(float(row["ours"]) - float(row["reported"]))}
-            shown = number(gap, "ours", fmt)
-            return esc(shown if shown[0] in "+\u2212" else "+" + shown)
         if field in MARKS:
             return chip(row[field])
         numeric = re.match(r"[-+]?[\d.]", row[field])
@@ -400,44 +431,23 @@ class Verdict(Role):
         if self.text in VERDICTS:
             return chip(self.text)
         name, row = find(self.env, self.text.strip())
-        field = next((f for f in MARKS if row.get(f)), None)
-        if not field:
+        if not any(row.get(f) for f in MARKS):
             raise ValueError("no verdict: neither a verdict nor a row that has one")
-        word = answer(row) if field == "holds" else row[field]
-        return self.link(chip(word), name, row)
+        return self.link(judged(row), name, row)
 
 
-class Rows(Role):
-    """{rows}`text <paper=fedga method=FedGA verdict=differs>`:
-    a link to the ledger with these filters set.
+class Count(Role):
+    """{count}`ledger paper=fedga verdict=match`: how many rows of a file have these
+    values; linked to them. A verdict that no row has is no mistake.
     """
 
     def html(self):
-        text, where = self.text.removesuffix(">").split("<")
-        uri = filtered(self.env, self.env.docname, self.conditions("ledger", where))
-        return f'<a href="{esc(uri)}">{esc(text.strip())}</a>'
-
-    def conditions(self, name, text):
-        """'paper=fedga verdict="not run"' as a dict. A verdict that no row has is no
-        mistake.
-        """
-        where = dict(part.split("=", 1) for part in shlex.split(text))
-        everything = self.rows(name)
+        name, *rest = shlex.split(self.text)
+        where, everything = dict(part.split("=", 1) for part in rest), self.rows(name)
         for c, v in where.items():
             found = {r[c].lower() for r in everything if c in r}
             if everything and (not found or v.lower() not in found and c not in CHOSEN):
                 raise ValueError(f"no row of {name} has {c}={v}")
-        return where
-
-
-class Count(Rows):
-    """{count}`ledger paper=fedga verdict=match`: how many rows of a file have these
-    values; linked to them.
-    """
-
-    def html(self):
-        name, _, rest = self.text.partition(" ")
-        where = self.conditions(name, rest)
         linked = name in CHOICES and where.keys() <= CHOICES[name]
         uri = filtered(self.env, self.env.docname, where, name) if linked else None
         return number_link(len(self.rows(name, **where)), uri)
@@ -454,7 +464,7 @@ class Rests(Role):
 
     def html(self):
         named = rested(self.text, self.rows("claims"), turned())
-        return " ".join(self.link(chip(answer(r), brief=1), "claims", r) for r in named)
+        return " ".join(self.link(judged(r, True), "claims", r) for r in named)
 
 
 def rested(text, claims, free=()):
@@ -525,7 +535,7 @@ def apart(folder, page, body):
 
 def setup(app):
     app.add_config_value("fedbook_results", "../results", "env")
-    for role in (Num, Verdict, Count, Rows, Rests):
+    for role in (Num, Verdict, Count, Rests):
         app.add_role(role.__name__.lower(), role())
     app.connect("html-page-context", lean, priority=900)
     # else each reference looks through all installed packages for it

@@ -8,7 +8,6 @@ import re
 from docutils.parsers.rst import directives
 from fedbook import CLAIMS, GAINS, SMALL, Directive, grouped, nice, parallel, prose
 from fedeffects import decides, drawable, survives, testable, told_apart, unit
-from fedtables import counted
 
 from fedlib.measures.verdicts import ALPHA, DECIDED
 from repro.metrics import METRICS
@@ -21,16 +20,13 @@ FEW = 12  # rows of a family that are shown at once
 
 
 class Claims(Directive):
-    """{claims} fedga [Table 5]: each claim, its verdict and what that hangs on;
-    families of three claims and more are drawn below. Without arguments: every
-    claim, as a table to choose from (ledger.js).
+    """{claims}: every claim, its verdict and what that hangs on, as a table to choose
+    from (ledger.js); the papers' own come first.
     """
 
     def run(self):
-        rows = self.asked("claims", "paper", "artefact")
-        if not self.arguments:
-            return self.draw("every", rows)
-        return self.draw("claims", rows, forests(rows, least=3))
+        rows = sorted(self.rows("claims"), key=lambda r: r["by"] == "ours")
+        return self.draw("claims", rows)
 
 
 def choices(r):
@@ -41,16 +37,14 @@ def choices(r):
     return values | {"needs": decides(r), "survives": lasts}
 
 
-def forests(rows, least=1):
-    """Every family of these claims with at least so many claims to draw: its title,
-    rows and their labels, and a panel for each kind of effect.
+def forests(rows):
+    """Every family of these claims: its title, rows and their labels, and a panel for
+    each kind of effect.
     """
     out = []
     for mine in grouped(filter(drawable, rows), "family").values():
-        if len(mine) < least:
-            continue
         mine = sorted(mine, key=lambda r: -float(r["effect"]))
-        shared, labels = told_apart([prose(r["claim"]) for r in mine])
+        shared, labels = told_apart([prose(r["claim"], r) for r in mine])
         panels = {}
         for r, label in zip(mine, labels):
             panels.setdefault((quantity(r), r.get("kind")), []).append((r, label))
@@ -127,20 +121,18 @@ def spelled(text, bar):
 
 
 def tallies(rows):
-    """Sentences, testable, decided; yes by more than the margin, yes, yes by chance;
-    survivors, small ones.
+    """Sentences, testable, yes, those by more than the margin, those by chance,
+    survivors.
     """
-    counts, tested = counted(rows, "holds"), sum(map(testable, rows))
-    decided, sizes = tested - counts.get("undecided", 0), counted(rows, "size")
-    sure = sum(r["holds"] == "yes" and r["size"] == "beyond" for r in rows)
-    chance, lasting = f"{tested * ALPHA / 2:.1f}", sum(map(survives, rows))
-    yes = sure, counts.get("yes", 0), chance
-    return len(rows), tested, decided, *yes, lasting, sizes.get("small", 0)
+    tested, yes = sum(map(testable, rows)), [r for r in rows if r["holds"] == "yes"]
+    sure = sum(r["size"] == "beyond" for r in yes)
+    chance = f"{tested * ALPHA / 2:.1f}"
+    return len(rows), tested, len(yes), sure, chance, sum(map(survives, rows))
 
 
 class ClaimSummary(Directive):
-    """{claimsummary} [fedga]: how many sentences, testable, decided, with which answer;
-    how many "yes" chance alone would give, how many answers survive. Ours stand apart.
+    """{claimsummary} [fedga]: how many sentences, testable, with which answer, how many
+    "yes" chance alone would give, how many answers survive. Ours stand apart.
 
     Option :explain: says below what each verdict means.
     """

@@ -5,9 +5,7 @@ what each method makes of them.
 
 import json
 import re
-import subprocess
 from collections import Counter
-from functools import cache
 from pathlib import Path
 
 from docutils import nodes
@@ -15,17 +13,6 @@ from docutils.parsers.rst import directives
 from fedbook import PIECES, Directive, folder, log, parallel
 
 from fedlib.plots import inline, origin
-
-
-@cache
-def commit(root):
-    """The commit the book is built from; figures are not in git."""
-    words = ["git", "describe", "--always", "--dirty= with changes"]
-    how = {"cwd": root, "text": True, "stderr": subprocess.DEVNULL}
-    try:
-        return subprocess.check_output(words, **how).strip()
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
 
 
 class Fig(Directive):
@@ -105,9 +92,16 @@ class Fig(Directive):
             at = self.get_location()
             log.warning(why, about["name"], about["notebook"], location=at)
             notebook = ""
-        last = commit(self.env.srcdir)
         page = notebook and self.page(notebook)
-        return self.draw("provenance", about, origin(about), page, last)
+        return self.draw("provenance", about, origin(brief(about)), page)
+
+
+def brief(about):
+    """What was saved beside a picture, with more than two data sets counted."""
+    sets = about["data"].split("; ")
+    n = sum("stand-in" in s for s in sets)
+    counted = {"data": f"{len(sets)} data sets, {n} of them stand-ins"}
+    return about | counted if len(sets) > 2 else about
 
 
 def script(known):

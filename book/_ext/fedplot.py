@@ -7,7 +7,7 @@ verdict is told by its word, shape and colour.
 
 import textwrap
 
-from fedbook import CLAIMS, TEMPLATES, macros, prose, seeds
+from fedbook import CLAIMS, TEMPLATES, macros, prose, seeds, word
 from fedeffects import amount, unit, width
 from fedtables import counted
 from matplotlib.ticker import MaxNLocator
@@ -59,8 +59,9 @@ class Axis:
 
 def spoken(r):
     """A claim in one line, for those who point at it or listen."""
+    effect = f"{amount(r, 'effect')} {width(r)} {unit(r)}"
     said = [
-        f"{prose(r['claim'])} {r['holds']}: {amount(r, 'effect')} {width(r)} {unit(r)}",
+        f"{prose(r['claim'], r)} {word(r)}: {effect}",
         seeds(r),
         f"margin {amount(r, 'margin', '')}" if r["margin"] else "",
         f"the paper prints {amount(r, 'printed')}" if r["printed"] else "",
@@ -72,7 +73,7 @@ def picture(rows, labels, title, axis=None):
     """Claims that share an axis, as one SVG; above each those `before` it."""
     y, claims = 4, []
     for r, label in zip(rows, labels):
-        beside = " " * (BESIDE + len(r["holds"]))
+        beside = " " * (BESIDE + len(word(r)))
         lines = textwrap.wrap(label, LETTERS, initial_indent=beside)[:3] or [""]
         top = y + LINE * len(lines)
         claims.append((r, [line.strip() for line in lines], y, top))

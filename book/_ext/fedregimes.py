@@ -54,7 +54,9 @@ class Regimes(Directive):
         rows, main = self.asked("regimes", "paper"), papers.about(self.arguments[0])
         first = [r for r in rows if r["study"] in main["main"]]
         rest = [r for r in rows if r["study"] not in main["main"]]
-        return self.draw("regimes", first, rest)
+        named = self.rows("gates", paper=self.arguments[0])
+        names = {r["dataset"]: r["label"] for r in named}
+        return self.draw("regimes", first, rest, names)
 
 
 def merged(rows):

@@ -12,7 +12,9 @@ from fedbook import (
     Directive,
     folder,
     grouped,
+    instead,
     nice,
+    pairs,
     parallel,
     places,
     small,
@@ -25,7 +27,8 @@ from repro.ledger import METRICS, slug
 VIEWS = papers.union("views")
 COLUMNS = dict.fromkeys(["paper", "artefact", "dataset", "method", "metric"], "cat")
 COLUMNS |= dict.fromkeys(["reported", "ours", "seeds"], "num")
-COLUMNS |= dict.fromkeys(["data", "tier", "verdict"], "cat")
+COLUMNS |= {"data": "cat", "tier": "cat", "verdict": "text"}
+DIGITS = ("match", "close", "differs", "no comparison", "not run")
 LEADS = {"paper_says": "Paper", "code_says": "Code", "we_do": "Ours", "why": "Why"}
 
 
@@ -36,28 +39,29 @@ def counted(rows, column, order=()):
 
 
 class Ledger(Directive):
-    """{ledger}: the whole ledger, a plain table whose first rows need no JavaScript;
-    ledger.js makes it live. The rule, small print, gets a filter of its own.
+    """{ledger}: every number that a paper prints, a plain table whose first rows need
+    no JavaScript; ledger.js makes it live. The rule, small print, gets a filter.
     """
 
     def run(self):
-        return self.draw("ledger", self.rows("ledger"))
+        return self.draw("ledger", printed(self.rows("ledger")))
+
+
+def printed(rows):
+    """The rows of numbers that a paper prints."""
+    return [r for r in rows if r["reported"]]
 
 
 class Verdicts(Directive):
-    """{verdicts} [paper]: how many numbers of each artefact (of each paper, without
-    argument) have which verdict; settings are counted apart, they are no results.
-
-    Option :explain: says below what each verdict means.
+    """{verdicts}: how many printed numbers of each paper have which verdict, and how
+    many pairs of methods stand as printed; settings are counted apart, they are no
+    results.
     """
 
-    option_spec = {"explain": directives.flag}
-
     def run(self):
-        found, paper = self.asked("ledger", "paper"), " ".join(self.arguments)
-        by, used = "artefact" if paper else "paper", counted(found, "verdict", NUMBERS)
-        explain = "explain" in self.options
-        return self.draw("verdicts", paper, by, grouped(found, by), used, explain)
+        found = printed(self.rows("ledger"))
+        used = counted(found, "verdict", NUMBERS)
+        return self.draw("verdicts", grouped(found, "paper"), used)
 
 
 def words(argument):
@@ -81,9 +85,7 @@ class Reported(Directive):
     """{reported} fedga Table 5: the paper's numbers above ours, each linked to its row
     of the ledger.
 
-    :metrics: :methods: :datasets:   names as in the csv, in the order wanted
-    :settings:    beta=0.1 P=0.2: only rows with these parts in their setting;
-                  rule=last10_mean: only that selection rule
+    :methods:     names as in the csv, in the order wanted
     :rules:       show the other selection rules too, each as a row of its own
     :transpose:   methods as columns
 
@@ -92,9 +94,8 @@ class Reported(Directive):
     `#fedga-table-5`.
     """
 
-    chosen = ("metrics", "methods", "datasets")
-    option_spec = dict.fromkeys((*chosen, "settings"), words)
-    option_spec |= dict.fromkeys(("rules", "transpose"), directives.flag)
+    option_spec = dict.fromkeys(("rules", "transpose"), directives.flag)
+    option_spec |= {"methods": words}
 
     def run(self):
         every = self.asked("ledger", "paper", "artefact")
@@ -102,6 +103,7 @@ class Reported(Directive):
         self.fmt = {m: f".{max(1, n)}f" for m, n in printed if n is not None}
         found = self.select(every)
         self.printed = any(r["reported"] for r in found)
+        self.ran = {r["dataset"]: instead(r) for r in found if r["ours"]}
         self.layout(found)
         used = counted(found, "verdict", NUMBERS)
         groups = [(g, list(cs)) for g, cs in groupby(self.columns, self.group)]
@@ -114,37 +116,22 @@ class Reported(Directive):
         about = at, self.fixed(found), self.conditions(found), used
         return self.draw("reported", name, *about, groups, "transpose" in self.options)
 
-    def known(self, what, wanted, there):
-        for w in wanted:
-            if w not in there:
-                where, known = " ".join(self.arguments), ", ".join(sorted(there))
-                why = f"{{reported}} {where} has no {what} {w}; it has {known}"
-                raise self.warning(why)
-
     def select(self, found):
         """The rows that the options want, in their order."""
-        for option in self.chosen:
-            if wanted := self.options.get(option):
-                c = option[:-1]
-                self.known(c, wanted, {r[c] for r in found})
-                mine = (r for r in found if r[c] in wanted)
-                found = sorted(mine, key=lambda r: wanted.index(r[c]))
-        wanted = self.options.get("settings", [])
-        parts = dict(p.partition("=")[::2] for p in wanted)
-        every = {"=".join(p) for r in found for p in pieces(r).items()}
-        self.known("setting", wanted, every)
-        found = [r for r in found if parts.items() <= pieces(r).items()]
-        if "rules" not in self.options and "rule" not in parts:
-            found = [r for r in found if "rule=" not in r.get("setting", "")]
-        if not found:
-            raise self.warning("{reported}: no row has all of these options")
-        return found
+        if "rules" not in self.options:
+            found = [r for r in found if "rule=" not in r["setting"]]
+        wanted, there = self.options.get("methods", []), {r["method"] for r in found}
+        if unknown := {*wanted} - there:
+            where, known = " ".join(self.arguments), ", ".join(sorted(there))
+            why = f"{{reported}} {where} has no method {min(unknown)}; it has {known}"
+            raise self.warning(why)
+        mine = (r for r in found if r["method"] in (wanted or there))
+        return sorted(mine, key=lambda r: wanted and wanted.index(r["method"]))
 
     def fixed(self, found):
         """What all rows share, for the caption."""
-        shared = [
-            nice(c, found[0][c]) for c in ("dataset", "metric") if c not in self.at
-        ]
+        alone = [c for c in ("dataset", "metric") if c not in self.at]
+        shared = [self.heading(c, found[0][c]) for c in alone]
         for k, v in pieces(found[0]).items():
             if k != "rule" and all(pieces(r).get(k) == v for r in found):
                 shared.append(v if v in VIEWS else f"{k} = {v}")
@@ -198,13 +185,9 @@ class Reported(Directive):
         return [self.table.get((m, c)) for m in lines for c in columns]
 
     def rank(self, found):
-        """Columns of one data set stay together;
-        inside, the order asked for or that of the paper.
-        """
+        """Columns of one data set stay together, inside in the order of the paper."""
         groups = list(dict.fromkeys(self.column(r)[:-1] for r in found))
         last = list(dict.fromkeys(self.column(r)[-1] for r in found))
-        if self.at[-1] == "metric" and "metrics" in self.options:
-            last = self.options["metrics"]
         return lambda c: (groups.index(c[:-1]), last.index(c[-1]))
 
     def column(self, r, at=None):
@@ -218,7 +201,8 @@ class Reported(Directive):
 
     def heading(self, c, value):
         axis = c in self.axes and value and value not in VIEWS
-        return f"{c} = {value}" if axis else nice(c, value)
+        ran = self.ran.get(value) if c == "dataset" else ""
+        return f"{c} = {value}" if axis else ran or nice(c, value)
 
     @staticmethod
     def named(method, setting):
@@ -249,20 +233,31 @@ class Reported(Directive):
 
 
 class Artefacts(Directive):
-    """{artefacts} [fedga]: every table and figure of the papers, its state,
-    and the page that shows it.
+    """{artefacts} [fedga]: every table and figure of the papers, where it stands, how
+    many pairs of methods stand as printed, and the command that draws it; of a paper
+    also its notebooks.
     """
 
     def run(self):
         found = self.asked("artefacts", "paper", "artefact")
         if self.arguments:
-            return self.draw("artefacts", found)
+            return self.draw("of_paper", found, self.notebooks(found[0]["paper"]))
         return self.draw("every_artefact", grouped(found, "paper"))
+
+    def notebooks(self, paper):
+        """{name: link} of its pages."""
+        start = f"notebooks/{paper}/"
+        found = sorted(p for p in self.env.found_docs if p.startswith(start))
+        return {p.removeprefix(start): self.page(p) for p in found}
+
+    def standing(self, r):
+        """(pairs as printed, decided pairs), {verdict: how many other numbers}."""
+        rows = self.rows("ledger", paper=r["paper"], artefact=r["artefact"])
+        return pairs(rows), counted(rows, "verdict", DIGITS[:3])
 
     def where(self, r):
         """(link, name) of the page that shows it; nothing if it has none."""
-        page, _, part = r["page"].removeprefix("book/").partition("#")
-        page = re.sub(r"\.(html|md|ipynb)$", "", page)
+        page, _, part = r["page"].replace(".html", "").partition("#")
         if page in ("", "ledger") or r["status"] == "not run":
             return "", ""
         if page not in self.env.found_docs:
