@@ -24,12 +24,12 @@ VENV = Path(os.environ.get("VENV", ROOT / ".venv")).absolute()
 PY, TINY, DAY = f"{VENV}/bin/python", "tiers/tiny", time.strftime("%j")
 # One notebook of each paper and of each kind. What each of them reads is made with it.
 STAGES = (
-    "gate fedga@synthetic fedas@ablation plgu@sweeps equfl@rules fft-gp@ablation "
+    "gate fedga@tables fedas@sweeps plgu@sweeps equfl@sweeps fft-gp@sweeps "
     "labs@fedga teach@one_round teach@play traffic teach@play_more errors"
 )
 PAGES = (
     "intro.html one_round.html fedga.html claims.html notebooks/labs/fedga.html "
-    "notebooks/fedga/synthetic.html"
+    "notebooks/fedga/tables.html"
 )
 BROWSER = (
     "command -v chromium || command -v chromium-browser || command -v google-chrome || "

@@ -1,6 +1,6 @@
 """Draw one notebook of the pipeline; called by its stages in dvc.yaml.
 
-    python -m repro.run_notebook notebooks/fedga/alpha.ipynb results/notebooks/fedga
+    python -m repro.run_notebook notebooks/fedga/sweeps.ipynb results/notebooks/fedga
 
 Importing takes longer than drawing. So a process that has imported everything draws
 (repro/draw.py), as many notebooks at a time as there are cores: the one that is asked
@@ -65,7 +65,7 @@ def drawn(notebook: Path) -> tuple[int, str]:
 
 
 def folder_of(notebook: Path) -> Path:
-    """Where a notebook is drawn: runs/drawn/fedga-alpha."""
+    """Where a notebook is drawn: runs/drawn/fedga-sweeps."""
     return DRAWN / f"{notebook.parent.name}-{notebook.stem}"
 
 

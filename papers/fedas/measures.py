@@ -1,4 +1,4 @@
-"""What FedAS's tables hold."""
+"""What FedAS's tables hold; used by its notebooks."""
 
 from fedlib.measures import metrics
 from fedlib.study.results import MEASURES
@@ -8,3 +8,14 @@ TOP1 = {  # of the rows of all clients together, and of the clients served worst
     "worst10_acc": MEASURES["worst10_acc"],
 }
 BOTH = {k: MEASURES[k] for k in ("mean_acc", "worst10_acc")}  # over clients
+FIVE = "FedBABU-5"  # FedBABU tuned for five passes, as FedAvg-FT
+
+
+def apart(table):
+    """The settings of a table taken apart: beta (0.1 on the digits) and P, and FIVE as
+    a method of its own.
+    """
+    part = lambda k: table.setting.str.extract(rf"{k}=([\d.]+)")[0]
+    beta, P = part("beta").fillna("0.1").astype(float), part("P").astype(float)
+    five = table.setting.str.endswith("tune=5")
+    return table.assign(beta=beta, P=P, method=table.method.mask(five, FIVE))

@@ -1,5 +1,5 @@
 """What FedGA guarantees and costs, without training: sections 4.1, 4.3, 4.4 and Table 8
-of its paper; used by notebooks/fedga/theory.ipynb.
+of its paper; used by notebooks/fedga.
 
 Letters: m participants, P parameters.
 """
@@ -137,17 +137,22 @@ def trigger_times(repeats, full=True):
     return pd.DataFrame(out)
 
 
-def rows(bounds, example, sizes, times, tier):
-    """Everything above as rows of results/seeds; tier:
-    of the timings, the rest is exact.
-    """
-    device = f"cpu, {torch.get_num_threads()} thread"
-    base = {"paper": "fedga", "setting": "", "rule": "run", "device": device}
-    base["data"] = "synthetic"
+def exact(bounds, example, sizes):
+    """Sections 4.1, 4.3 and 4.4 as rows of results/seeds."""
     one = bounds | example | {"extra_upload_bytes": sizes["extra_upload_bytes"]}
     found = [("none", k, v) for k, v in one.items() if k != "exact"]
     found += [(d, "model_bytes", sizes[d]) for d in PARAMETERS]
-    exact = base | {"study": "theory", "tier": "exact", "method": "FedGA", "seed": 0}
-    out = [exact | {"dataset": d, "metric": k, "value": v} for d, k, v in found]
-    timed = base | {"study": "timing", "tier": tier}
-    return pd.DataFrame(out + [timed | r for r in times.to_dict("records")])
+    base = based("theory", "exact") | {"method": "FedGA", "seed": 0}
+    return pd.DataFrame([base | {"dataset": d, "metric": k, "value": v} for d, k, v in found])
+
+
+def timed(times, tier):
+    """Table 8 as rows of results/seeds."""
+    return times.assign(**based("timing", tier))
+
+
+def based(study, tier):
+    """What the rows of a study share."""
+    row = {"paper": "fedga", "study": study, "setting": "", "rule": "run"}
+    device = f"cpu, {torch.get_num_threads()} thread"
+    return row | {"data": "synthetic", "tier": tier, "device": device}

@@ -21,7 +21,7 @@ from fedlib.methods import METHODS
 
 FIELDS = dict(title="Fair methods end higher", alt="Two curves.", data="toy")
 FIELDS |= dict(tier="tiny", seeds=[1, 2, 3])
-FIELDS |= dict(notebook="a.ipynb", stage="fedga@synthetic")
+FIELDS |= dict(notebook="a.ipynb", stage="fedga@tables")
 
 
 @pytest.fixture(autouse=True)
