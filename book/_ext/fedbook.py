@@ -121,7 +121,8 @@ def grouped(rows, column):
 def nice(column, value):
     """How a value of a column is printed."""
     value = value or ""
-    known = {"paper": PAPERS, "dataset": DATASETS, "metric": NAMES}.get(column, {})
+    known = {"paper": PAPERS, "dataset": DATASETS, "metric": NAMES, "verdict": SAID}
+    known = known.get(column, {})
     if column == "metric":
         value = value.replace("_pct", "") if value not in known else value
     worded = column in ("metric", "rule", "method", "setting")
@@ -130,7 +131,7 @@ def nice(column, value):
 
 def tasks(r):
     """{data set of a paper: what ran in its place} for a row."""
-    return TASKS.get(r.get("paper"), {}) if r.get("data") == "stand-in" else {}
+    return TASKS.get(r.get("paper"), {}) if "stand-in" in r.get("data", "") else {}
 
 
 def task(r):
@@ -266,7 +267,6 @@ def home(name, row):
 def filtered(env, docname, where, name="ledger"):
     """Link to the page of a file, showing only the rows with these values."""
     where = {"verdict" if c == "holds" else c: nice(c, v) for c, v in where.items()}
-    where |= {c: SAID.get(v, v) for c, v in where.items() if c == "verdict"}
     uri = env.app.builder.get_relative_uri(docname, name)
     return f"{uri}#?{urlencode(where)}"
 

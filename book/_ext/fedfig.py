@@ -10,9 +10,9 @@ from pathlib import Path
 
 from docutils import nodes
 from docutils.parsers.rst import directives
-from fedbook import PIECES, Directive, folder, log, parallel
+from fedbook import PIECES, Directive, folder, log, parallel, prose
 
-from fedlib.plots import inline, origin
+from fedlib.plots import inline, origin  # noqa: F401, for the template
 
 
 class Fig(Directive):
@@ -58,11 +58,13 @@ class Fig(Directive):
         return paths
 
     def about(self, path):
-        """What fedlib.plots.save wrote beside a picture."""
+        """What fedlib.plots.save wrote beside a picture, with the names of what ran."""
         beside = path.with_suffix(".json")
         for file in (path, beside):
             self.env.note_dependency(str(file))
-        return json.loads(beside.read_text(encoding="utf-8"))
+        about = json.loads(beside.read_text(encoding="utf-8"))
+        about["paper"] = about["stage"].partition("@")[0]
+        return about | {k: prose(about[k], about) for k in ("title", "alt")}
 
     def picture(self, path):
         """The SVG; its ids are its own though a page may show a figure twice."""
@@ -70,7 +72,9 @@ class Fig(Directive):
         shown.update([path.stem])
         n = shown[path.stem]
         prefix = path.stem if n == 1 else f"{path.stem}-again{n}"
-        return inline(path.read_text("utf-8"), prefix, self.about(path)["alt"])
+        about, drawn = self.about(path), path.read_text("utf-8")
+        drawn = re.sub("[^<>]+</text>", lambda m: prose(m[0], about), drawn)
+        return inline(drawn, prefix, about["alt"])
 
     def figure(self, drawn, path, about, more="", kind=()):
         """The figure with its title, the content and `more` as caption, and where it
@@ -93,15 +97,7 @@ class Fig(Directive):
             log.warning(why, about["name"], about["notebook"], location=at)
             notebook = ""
         page = notebook and self.page(notebook)
-        return self.draw("provenance", about, origin(brief(about)), page)
-
-
-def brief(about):
-    """What was saved beside a picture, with more than two data sets counted."""
-    sets = about["data"].split("; ")
-    n = sum("stand-in" in s for s in sets)
-    counted = {"data": f"{len(sets)} data sets, {n} of them stand-ins"}
-    return about | counted if len(sets) > 2 else about
+        return self.draw("provenance", about, page)
 
 
 def script(known):

@@ -328,5 +328,13 @@ class Sends(Directive):
         return self.draw("sends", method, shown)
 
 
+class Speeds(Directive):
+    """{speeds}: rounds a second of every program, as bars beside the usual loop's."""
+
+    def run(self):
+        return self.draw("speeds", self.rows("benchmarks"))
+
+
 def setup(app):
-    return parallel(app, Ledger, Verdicts, Reported, Artefacts, Deviations, Sends)
+    tables = Ledger, Verdicts, Reported, Artefacts, Deviations, Sends, Speeds
+    return parallel(app, *tables)

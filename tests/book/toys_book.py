@@ -99,6 +99,7 @@ FILES = {
         verdict_of | truth | shape | yes | no | alike | undecided | seeds | wrong
         better | no difference | normal | 0.024 | 0.025 | 0.6 | 0.351 | 18.2 | 0.049
         best of nine | 1 sd | skewed | 0.9 | 0 | 0.02 | 0.08 | 14 | 0""",
+    "benchmarks": "case | variant | times_loader\nsmall | loop | 1\nsmall | fedlib | 16\nlarge | loop | 1",
     "gates": """
         paper | dataset | label | tier | n_seeds | chance | local | reference | reference_method | centralised | gate | passes
         fedga | synthetic_0_0 | Synthetic(0, 0) | small | 3 | 20 | 84.7512 | 70 | Uniform | 80 | 0.833333 | yes
@@ -208,6 +209,7 @@ leads}\n:title: Side by side\n:panels: mean|worst\n:marks: stated|searched\none:
 artefacts} fedga
 deviations} fedga FedGA
 sends} FedGA
+speeds}
 gates}
 regimes} fedas
 methodsmap}
@@ -223,8 +225,8 @@ play} alpha\n:name: fig-play\nWords.
 plan}
 slides}"""
 OTHERS = {"ledger": ["ledger}"], "artefacts": ["artefacts}"], "plain": []}
-OTHERS["fedga_record"] = ["deviations} fedga"]
 OTHERS |= {"claims": ["claims}", "forest}"], "bibliography": ["bibliography}"]}
+OTHERS["fedga_record"] = ["deviations} fedga"]
 RUN = "notebooks/fedga/one"
 OTHERS[RUN] = []
 
