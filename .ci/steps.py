@@ -25,11 +25,10 @@ PY, TINY, DAY = f"{VENV}/bin/python", "tiers/tiny", time.strftime("%j")
 # One notebook of each paper and of each kind. What each of them reads is made with it.
 STAGES = (
     "gate fedga@tables fedas@sweeps plgu@sweeps equfl@sweeps fft-gp@sweeps "
-    "labs@fedga teach@one_round teach@play traffic teach@play_more errors"
+    "labs@fedga labs@one_round traffic errors"
 )
 PAGES = (
-    "intro.html one_round.html fedga.html claims.html notebooks/labs/fedga.html "
-    "notebooks/fedga/tables.html"
+    "intro.html one_round.html fedga.html claims.html notebooks/fedga/tables.html"
 )
 BROWSER = (
     "command -v chromium || command -v chromium-browser || command -v google-chrome || "

@@ -4,9 +4,9 @@ by `make book`.
     python -m repro.bookbuild
 
 Two things are copied below book/ first, because Sphinx wants its sources there and
-git should not hold them: the executed notebooks, and MathJax's one file out of the
-installed sphinx-mathjax-offline, so that the pages ask no other host. Every warning is
-an error.
+git should not hold them: the papers' executed notebooks, and MathJax's one file out of
+the installed sphinx-mathjax-offline, so that the pages ask no other host. Every warning
+is an error. Labs are no pages: a chapter offers the file itself.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from __future__ import annotations
 import filecmp
 import os
 import shutil
-import sys
 import warnings
 from importlib import metadata
 from pathlib import Path
 
 from fedlib import plots
 from fedlib.cli.program import program
-from repro.course import contents
 from repro.gate import digest
 
 BOOK = Path("book")
@@ -32,24 +30,21 @@ JOBS = min(len(os.sched_getaffinity(0)), 4) + 1  # one hands out and collects
 
 
 def copy(source: Path, to: Path) -> None:
-    """Copy `source` unless `to` already holds its bytes,
-    so that Sphinx re-reads only what changed.
-    """
+    """Copy `source` unless `to` holds its bytes: Sphinx re-reads what changed."""
     if not (to.exists() and filecmp.cmp(source, to, shallow=False)):
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, to)
 
 
 def copy_notebooks() -> list[Path]:
-    """Make the notebooks below book/ those below results/; the list of copies."""
-    to, every = BOOK / "notebooks", sorted(NOTEBOOKS.glob("*/*.ipynb"))
-    done = [p for p in every if not p.name.startswith(".")]
-    copies = [to / path.relative_to(NOTEBOOKS) for path in done]
-    for stale in set(to.rglob("*.ipynb")) - set(copies):
+    """Make the notebooks below book/ those of papers below results/; the copies."""
+    to, made = BOOK / "notebooks", sorted(NOTEBOOKS.glob("*/*.ipynb"))
+    copies = {to / p.relative_to(NOTEBOOKS): p for p in made if p.parent.name != "labs"}
+    for stale in {*to.rglob("*.ipynb")} - {*copies}:
         stale.unlink()
-    for path, there in zip(done, copies):
+    for there, path in copies.items():
         copy(path, there)
-    return copies
+    return [*copies]
 
 
 def copy_mathjax() -> None:
@@ -57,13 +52,6 @@ def copy_mathjax() -> None:
     package = "sphinx-mathjax-offline"
     file = Path(metadata.distribution(package).locate_file(f"{package}/{MATHJAX}"))
     copy(file, BOOK / "_assets/vendor" / file.name)
-
-
-def missing_notebooks() -> list[str]:
-    """Notebook pages that the table of contents names and no run has made."""
-    named = (p.removesuffix(".ipynb") for p in contents(BOOK))
-    named = {p for p in named if p.startswith("notebooks/")}
-    return sorted(p for p in named if not (BOOK / f"{p}.ipynb").exists())
 
 
 def forget() -> None:
@@ -103,10 +91,6 @@ def sphinx() -> bool:
 def main() -> int:
     """Copy what the book needs and build it; the exit status."""
     copy_notebooks()
-    if missing := missing_notebooks():
-        why = f"contents name {', '.join(missing)}, which no run has made yet"
-        print(f"repro.bookbuild: {why}: `make paper` runs them.", file=sys.stderr)
-        return 1
     copy_mathjax()
     forget()
     failed = sphinx()

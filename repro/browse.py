@@ -1,7 +1,7 @@
 """Open the pages of a built book in a browser; run by `make browse`.
 
     python -m repro.browse book/_build/html
-    python -m repro.browse book/_build/html one_round.html notebooks/labs/fedga.html
+    python -m repro.browse book/_build/html one_round.html
 
 Where repro.bookcheck reads the files, this looks at what becomes of them: wide and on a
 phone, light and dark, on the screen and in print. It says, page by page, what a reader

@@ -199,16 +199,16 @@ def settle(paper, study, more):
     files.whole(file, lambda f: f.write(text.encode()))
     print(f"{file}: {study}: {', '.join(f'{k} {n}' for k, n in more.items())}")
     audit.pack([f"{paper}/{study}"])
-    call(["dvc", "repro", "results"])
+    redraw()
     for path in once.pack("small"):
         print(f"{path}: what the notebook has measured")
 
 
-def call(words):
-    """Run a module with arguments. Raises ValueError where it fails."""
-    if subprocess.run([sys.executable, "-m", *words]).returncode:
-        words = " ".join(words)
-        raise ValueError(f"python -m {words} failed: mend it, and call it yourself")
+def redraw():
+    """`dvc repro results`. Raises ValueError where it fails."""
+    words = [sys.executable, "-m", "dvc", "repro", "results"]
+    why = "dvc repro results failed: mend it, and call it yourself"
+    errors.refuse_if(subprocess.run(words).returncode, why)
 
 
 if __name__ == "__main__":

@@ -54,9 +54,7 @@ def lead(seeds, method, rivals, name, metric="top1_acc_pct", new="delta_acc_poin
             theirs = other.set_index("seed").value.reindex(own.seed).to_numpy()
             ahead = own.value.to_numpy() - theirs
             out.append(own.assign(method=name, metric=new, value=ahead))
-    none = (
-        f"lead: no {metric} of {method} beside one of {', '.join(rivals)} at one place"
-    )
+    none = f"lead: no {metric} of {method} beside one of {', '.join(rivals)} anywhere"
     return with_rows(seeds, [x.dropna(subset="value") for x in out], none)
 
 

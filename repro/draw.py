@@ -272,18 +272,21 @@ class Drawing:
         return known.result()
 
 
+def current(notebook: Path) -> bool:
+    """Whether it was drawn as things are now."""
+    seen = folder_of(notebook) / "key"
+    return seen.exists() and seen.read_text() == key(notebook)
+
+
 def ready(notebook: Path) -> bool:
-    """Whether it was drawn as things are now, and nobody has taken it yet."""
-    to = folder_of(notebook)
-    done = (to / "key").exists() and (to / notebook.name).exists()
-    return done and (to / "key").read_text() == key(notebook)
+    """Whether it was, and nobody has taken it yet."""
+    return (folder_of(notebook) / notebook.name).exists() and current(notebook)
 
 
 def stale(notebook: Path) -> bool:
     """Whether what was taken last was drawn when things were otherwise."""
     taken = Path("results/notebooks", notebook.parent.name, notebook.name)
-    seen = folder_of(notebook) / "key"
-    return not (taken.exists() and seen.exists() and seen.read_text() == key(notebook))
+    return not (taken.exists() and current(notebook))
 
 
 def answer(connection, drawing: Drawing) -> None:

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 
-from repro.draw import KERNEL_ENVIRONMENT
-
 ROOT = Path(__file__).parents[1]
 
 
@@ -28,13 +26,12 @@ def main(argv: list[str]) -> None:
     """Start the server and open a browser at the notebooks."""
     from jupyterlab.labapp import LabApp
 
-    # of the pipeline's kernels: a second thread costs more than it brings
-    os.environ.setdefault("OMP_NUM_THREADS", KERNEL_ENVIRONMENT["OMP_NUM_THREADS"])
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # a second costs more than it brings
     options = [
         f"--ServerApp.root_dir={ROOT}",
         f"--ServerApp.allow_root={os.geteuid() == 0}",  # who is root is in a container
         "--ServerApp.kernel_manager_class=repro.lab.FromRoot",
-        "--LabApp.default_url=/lab/tree/notebooks/teach",
+        "--LabApp.default_url=/lab/tree/notebooks/labs",
     ]
     LabApp.launch_instance([*options, *argv])
 

@@ -119,11 +119,6 @@ def main_study(paper: str, dataset: str) -> str:
     return next((s for s, places in studies.items() if dataset in places), "main")
 
 
-def main_datasets(paper: str) -> list[str]:
-    """The data sets on which a study of the paper has all methods."""
-    return [d for places in about(paper)["main"].values() for d in places]
-
-
 def module(paper: str, name: str) -> ModuleType:
     """papers/<paper>/<name>.py, imported once as papers.<paper>.<name>.
 

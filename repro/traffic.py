@@ -58,12 +58,8 @@ def beside_clip(network):
     towers = StandIn(weights | {"scale": torch.zeros(())}, words, 16)
     pool = domains("PACS", 20, size=16)
     pool = pool._replace(x=towers.encode_image(towers.preprocess(pool.x)))
-    return Task.from_rows(
-        "features",
-        network(towers.d, pool.K, pool.classes, towers),
-        pool,
-        natural(pool.owner),
-    )
+    net = network(towers.d, pool.K, pool.classes, towers)
+    return Task.from_rows("features", net, pool, natural(pool.owner))
 
 
 def each():

@@ -90,13 +90,12 @@ class Fig(Directive):
         return fig
 
     def provenance(self, about, path):
-        notebook = about["notebook"].removesuffix(".ipynb").removeprefix("./")
-        if notebook not in self.env.found_docs:
-            why = "figure %s names a notebook that is no page of the book: %s"
+        notebook = about["notebook"].removesuffix(".ipynb")
+        page = self.page(notebook) if notebook in self.env.found_docs else ""
+        if not (page or Path(self.env.srcdir, "..", about["notebook"]).exists()):
+            why = "figure %s names a notebook that is not there: %s"
             at = self.get_location()
             log.warning(why, about["name"], about["notebook"], location=at)
-            notebook = ""
-        page = notebook and self.page(notebook)
         return self.draw("provenance", about, page)
 
 

@@ -70,7 +70,7 @@ def in_words(seeds) -> str:
 
 
 def save(
-    fig, name, *, title, alt, data, tier, seeds, notebook, stage, folder=FOLDER
+    fig, name, *, title, alt, data, tier, seeds, notebook, stage, folder=FOLDER, more=()
 ) -> Saved:
     """Write `name.svg` and `name.json`, byte for byte the same for the same drawing,
     and close the figure.
@@ -80,7 +80,7 @@ def save(
     as "Synthetic(1, 1), synthetic".  seeds: how many, or a list of which, or "none".
     notebook: path in the repository.  stage: the `dvc repro` target.  folder: see
     `drawn`.  The commit is not written: a file cannot know the commit that will hold
-    it; the book adds it.
+    it; the book adds it.  more: {name: what a piece's script on the page must know}.
     ValueError for an empty field or an unknown tier.
     """
     meta = dict(name=name, title=title, alt=alt, data=data, tier=tier)
@@ -98,7 +98,7 @@ def save(
     meta["width"], meta["height"] = (round(float(v) / 72, 2) for v in points)  # inches
     picture, about = (path.with_name(path.name + end) for end in (".svg", ".json"))
     picture.write_text(text, encoding="utf-8", newline="\n")
-    said = json.dumps(meta, indent=1, ensure_ascii=False) + "\n"
+    said = json.dumps(meta | dict(more), indent=1, ensure_ascii=False) + "\n"
     about.write_text(said, encoding="utf-8", newline="\n")
     plt.close(fig)
     return Saved(picture, meta)

@@ -1,18 +1,16 @@
-"""The frame of chapters is checked, and what a built book must not have; both complain
-of a page with one defect, and of no good page.
-"""
+"""The checks of frames, labs and the built book see one defect, and no other."""
 
 import copy
 import os
 import re
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
-import yaml
 from toys_book import BOOK, course_book, extension, frame, question
 from where import ROOT
 
-from repro import bookbuild, bookcheck, browse, course
+from repro import bookbuild, bookcheck, browse, course, teach
 
 
 def changed(place, value):
@@ -145,19 +143,29 @@ def test_barriers_of_a_page_are_the_serious_ones():
     assert "2 times" in told[0]
 
 
-def test_copies_follow_the_results(tmp_path, monkeypatch, capsys):
+def test_a_lab_asks_compares_and_judges(capsys):
+    for yours, within, said in (
+        (..., 1, ": fill in your line above, in place of `...`."),
+        ((3, 1), None, ": you 3, 1, the run 3, 1.25."),
+        ([3, 1], 0.2, ": you 3, 1, the run 3, 1.25. Not yet."),
+        (np.array([3, 1.2]), np.float64(0.2), ": you 3, 1.2, the run 3, 1.25. Right."),
+        ("x", 0.2, ": give 2 number(s), not 'x'."),
+    ):
+        teach.check("a", yours, [3, 1.25], within)
+        assert capsys.readouterr().out == f"a{said}\n"
+
+
+def test_copies_follow_the_results(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = tmp_path / "results/notebooks/toy/a.ipynb"
-    source.parent.mkdir(parents=True)
-    for path in (source, source.with_name(".b.ipynb")):  # half done
+    lab = tmp_path / "results/notebooks/labs/a.ipynb"  # no page
+    for path in (source, lab):
+        path.parent.mkdir(parents=True)
         path.write_text("one")
     (copied,) = bookbuild.copy_notebooks()
     os.utime(copied, (1, 1))
     assert bookbuild.copy_notebooks() == [copied] and copied.stat().st_mtime == 1
     source.write_text("two")
     assert bookbuild.copy_notebooks() == [copied] and copied.read_text() == "two"
-    toc = {"root": "index", "chapters": [{"file": "notebooks/toy/a"}]}
-    (tmp_path / "book/_toc.yml").write_text(yaml.safe_dump(toc))
     source.unlink()
     assert bookbuild.copy_notebooks() == [] and not copied.exists()
-    assert bookbuild.main() == 1 and "notebooks/toy/a" in capsys.readouterr().err

@@ -1,6 +1,4 @@
-"""What each directive and role of book/_ext prints, on a small book of invented results
-(toys_book.py): numbers, signs, units, verdicts, links, and refusals by name.
-"""
+"""What each directive and role of book/_ext prints, on the small book of toys_book."""
 
 import json
 import os

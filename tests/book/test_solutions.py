@@ -1,6 +1,4 @@
-"""Numbers that chapters and teachers' notes state, beside a plain calculation: each is
-found in the text. And the code on pages runs.
-"""
+"""Numbers that chapters and teachers' notes state are right; code on pages runs."""
 
 import math
 import re

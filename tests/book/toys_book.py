@@ -1,6 +1,4 @@
-"""A small book of invented results with all directives and roles of book/_ext, built
-once by Sphinx in this process; one of its pages holds every mistake.
-"""
+"""A small book of invented results; one of its pages holds every mistake."""
 
 import io
 import re
@@ -283,16 +281,17 @@ def write(root):
     (book / "course/plan.yaml").write_text(yaml.safe_dump([week]))
     (book / "_assets/play").mkdir(parents=True)
     (book / "_assets/play/alpha.js").write_text("")
-    (root / "notebooks/fedga").mkdir(parents=True)
-    (root / f"{RUN}.ipynb").write_text("{}")
+    for notebook in (RUN, "notebooks/labs/one", "notebooks/labs/two"):
+        (root / notebook).parent.mkdir(parents=True, exist_ok=True)
+        (root / f"{notebook}.ipynb").write_text("{}")
     sources = fenced(s.replace("\\n", "\n") for s in DIRECTIVES.split("\n")[1:])
     equations = (f"$$\nx = {i}\n$$ (eq-{tag})\n" for i, tag in enumerate(EQUATIONS))
     roles = "\n\n".join(f"START {source} END" for source in ROLES)
-    toc = "\n".join(["one", "two", *OTHERS, "wrong", "notebooks/labs/one"])
+    toc = "\n".join(["one", "two", *OTHERS, "wrong"])
     index = [f"# All\n\n```{{toctree}}\n{toc}\n```", *equations, roles, sources]
     (book / "index.md").write_text("\n\n".join(index))
     (book / "wrong.md").write_text("# Wrong\n\n" + fenced(WRONG))
-    for page, parts in (OTHERS | {"notebooks/labs/one": []}).items():
+    for page, parts in OTHERS.items():
         (book / page).parent.mkdir(exist_ok=True, parents=True)
         (book / f"{page}.md").write_text(f"# {page}\n\n" + fenced(parts))
     return book

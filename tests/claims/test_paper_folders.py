@@ -24,7 +24,6 @@ def test_papers_have_an_order_and_metrics_a_margin():
     assert papers.union("axes", "views")[:4] == ("beta", "P", "E", "B")
     main = papers.main_study
     assert (main("fedga", "none"), main("fedga", "x")) == ("theory", "main")
-    assert papers.main_datasets("equfl")[-2:] == ["census", "none"]
     for name, m in METRICS.items():
         assert 0 <= m.margin < math.inf and m.bounds[0] < m.bounds[1], name
         assert (m.margin == 0) == (m.kind in ("setting", "exact")), name

@@ -173,8 +173,13 @@ def test_notebooks_are_clean_and_have_one_cell_of_parameters():
         assert len(knobs) == 1, path
         for c in code:
             assert not c["outputs"] and c["execution_count"] is None, path
-        sources = "\n".join(s for c in code for s in c["source"])
-        assert "assert " in sources or path.parent.name != "labs", path
+        text = "\n".join("".join(c["source"]) for c in nb["cells"])
+        if path.parent.name == "labs":
+            asked, told = text.split("\n# The figures")[0].split("<summary>What was")
+            names = re.findall(r"(?m)^(\w+) = \.\.\.  # ", asked)
+            checked = re.findall(r'(?m)^check\("[^"]+", (\w+), ', asked)
+            assert names == ["prediction", names[-1]] and {*names} == {*checked}, path
+            assert "assert " in told and "assert " not in asked, path
 
 
 @pytest.mark.nightly

@@ -1,6 +1,4 @@
-"""A notebook runs whole or not at all, with the parameters that it declares, to the same
-bytes each time.
-"""
+"""A notebook runs whole or not at all, with what it declares, to the same bytes."""
 
 import builtins
 import dis

@@ -1,6 +1,4 @@
-"""The stages of dvc.yaml name what exists and feed each other; another tier is made in a
-copy.
-"""
+"""Stages name what exists and feed each other; another tier is made in a copy."""
 
 import os
 import subprocess
