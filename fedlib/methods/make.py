@@ -9,9 +9,7 @@ from ..core.task import Task
 from ..pieces.robust import RULES
 from ..pieces.steps import STEPS
 from . import METHODS
-from .base.tuned import Tuned
-
-FT = "+FT"  # "FedGA+FT": each client fine-tunes what FedGA gives it
+from .others import FT, tunes
 
 
 def make(name: str, task: Task | None, **kw: Any) -> Method:
@@ -22,13 +20,12 @@ def make(name: str, task: Task | None, **kw: Any) -> Method:
     declare itself goes to that one. "FedGA+FT" is Tuned around FedGA. ValueError for an
     unknown name, and for a value outside its range.
     """
-    if isinstance(name, str) and name.endswith(FT):
-        own = {"inner": kw.pop("inner")} if "inner" in kw else {}
-        inner = {"name": name.removesuffix(FT)} | own
-        return wrapper(Tuned, task, inner=inner, **kw)
     cls = named(name)
     if not (task is None or isinstance(task, Task)):
         raise ValueError(f"task = {short(task)}: give a Task, as from_arrays makes")
+    if tunes(name):
+        own = {"inner": kw.pop("inner")} if "inner" in kw else {}
+        kw["inner"] = {"name": name.removesuffix(FT)} | own
     if issubclass(cls, Wrap):
         return wrapper(cls, task, **kw)
     check_known(name, kw, hyperparameters(cls))

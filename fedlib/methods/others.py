@@ -15,18 +15,28 @@ from collections import UserDict
 from importlib.metadata import entry_points
 
 from ..core.method import Method
+from .base.tuned import Tuned
 
+FT = "+FT"  # "FedGA+FT": each client fine-tunes what FedGA gives it
 GROUP = "fedlib.methods"
 
 
 class Methods(UserDict[str, type[Method]]):
     """The methods by their names. Those of other packages are added when somebody
-    first reads it: their modules import this one.
+    first reads it: their modules import this one. "FedGA+FT" is Tuned.
     """
 
     def __init__(self, own):
         self.own, self.waiting = dict(own), None
         self.added = set()  # the names that other packages brought
+
+    def __contains__(self, name):
+        return name in self.data or tunes(name) and name.removesuffix(FT) in self.data
+
+    def __missing__(self, name):
+        if name in self:
+            return Tuned
+        raise KeyError(name)
 
     @property
     def data(self):
@@ -41,6 +51,11 @@ class Methods(UserDict[str, type[Method]]):
                 self.own[point.name] = cls
                 self.added.add(point.name)
         return self.own
+
+
+def tunes(name):
+    """Whether it is a name as "FedGA+FT"."""
+    return isinstance(name, str) and name.endswith(FT)
 
 
 def half_imported(module):

@@ -34,7 +34,7 @@ class FedAvgFT(FedAvg):
         return super().plans() | {"tune": self.plan(self.tune)}
 
     def views(self, down, mine, shard):
-        v = tuned(self, down["w"], shard, self.tune_lr or self.lr)  # eq:tuned
+        v = tuned(self, lambda: down["w"], shard, self.tune_lr or self.lr)  # eq:tuned
         return super().views(down, mine, shard) | {"tuned": v}
 
 
