@@ -6,10 +6,12 @@ from typing import Any
 from ..core.errors import known, nearest, short
 from ..core.method import BASE, Method, Wrap
 from ..core.task import Task
+from ..core.tree import subset
 from ..pieces.robust import RULES
 from ..pieces.steps import STEPS
 from . import METHODS
-from .others import FT, tunes
+from .base.tuned import Tuned
+from .others import FT
 
 
 def make(name: str, task: Task | None, **kw: Any) -> Method:
@@ -23,9 +25,8 @@ def make(name: str, task: Task | None, **kw: Any) -> Method:
     cls = named(name)
     if not (task is None or isinstance(task, Task)):
         raise ValueError(f"task = {short(task)}: give a Task, as from_arrays makes")
-    if tunes(name):
-        own = {"inner": kw.pop("inner")} if "inner" in kw else {}
-        kw["inner"] = {"name": name.removesuffix(FT)} | own
+    if cls is Tuned:
+        kw["inner"] = {"name": name.removesuffix(FT)} | subset(kw, ["inner"])
     if issubclass(cls, Wrap):
         return wrapper(cls, task, **kw)
     check_known(name, kw, hyperparameters(cls))

@@ -31,12 +31,10 @@ class Methods(UserDict[str, type[Method]]):
         self.added = set()  # the names that other packages brought
 
     def __contains__(self, name):
-        return name in self.data or tunes(name) and name.removesuffix(FT) in self.data
+        return str(name).removesuffix(FT) in self.data
 
     def __missing__(self, name):
-        if name in self:
-            return Tuned
-        raise KeyError(name)
+        return Tuned if name in self else self.data[name]
 
     @property
     def data(self):
@@ -51,11 +49,6 @@ class Methods(UserDict[str, type[Method]]):
                 self.own[point.name] = cls
                 self.added.add(point.name)
         return self.own
-
-
-def tunes(name):
-    """Whether it is a name as "FedGA+FT"."""
-    return isinstance(name, str) and name.endswith(FT)
 
 
 def half_imported(module):
