@@ -6,12 +6,12 @@ from typing import Any
 from ..core.errors import known, nearest, short
 from ..core.method import BASE, Method, Wrap
 from ..core.task import Task
+from ..core.tree import subset
 from ..pieces.robust import RULES
 from ..pieces.steps import STEPS
 from . import METHODS
 from .base.tuned import Tuned
-
-FT = "+FT"  # "FedGA+FT": each client fine-tunes what FedGA gives it
+from .others import FT
 
 
 def make(name: str, task: Task | None, **kw: Any) -> Method:
@@ -22,13 +22,11 @@ def make(name: str, task: Task | None, **kw: Any) -> Method:
     declare itself goes to that one. "FedGA+FT" is Tuned around FedGA. ValueError for an
     unknown name, and for a value outside its range.
     """
-    if isinstance(name, str) and name.endswith(FT):
-        own = {"inner": kw.pop("inner")} if "inner" in kw else {}
-        inner = {"name": name.removesuffix(FT)} | own
-        return wrapper(Tuned, task, inner=inner, **kw)
     cls = named(name)
     if not (task is None or isinstance(task, Task)):
         raise ValueError(f"task = {short(task)}: give a Task, as from_arrays makes")
+    if cls is Tuned:
+        kw["inner"] = {"name": name.removesuffix(FT)} | subset(kw, ["inner"])
     if issubclass(cls, Wrap):
         return wrapper(cls, task, **kw)
     check_known(name, kw, hyperparameters(cls))

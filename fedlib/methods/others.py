@@ -15,18 +15,26 @@ from collections import UserDict
 from importlib.metadata import entry_points
 
 from ..core.method import Method
+from .base.tuned import Tuned
 
+FT = "+FT"  # "FedGA+FT": each client fine-tunes what FedGA gives it
 GROUP = "fedlib.methods"
 
 
 class Methods(UserDict[str, type[Method]]):
     """The methods by their names. Those of other packages are added when somebody
-    first reads it: their modules import this one.
+    first reads it: their modules import this one. "FedGA+FT" is Tuned.
     """
 
     def __init__(self, own):
         self.own, self.waiting = dict(own), None
         self.added = set()  # the names that other packages brought
+
+    def __contains__(self, name):
+        return str(name).removesuffix(FT) in self.data
+
+    def __missing__(self, name):
+        return Tuned if name in self else self.data[name]
 
     @property
     def data(self):

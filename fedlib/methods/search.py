@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from ..core.method import BASE, Method, Wrap
+from ..core.tree import subset, without
 
 LOW, HIGH = 0.01, 1.0  # of the local step
 PILOTS, FINALISTS = 3, 4
@@ -41,8 +42,7 @@ def balanced(name: str, values: Sequence[Any], K: int) -> list[Any]:
 
 def step(m: Method) -> str:
     """The name of a method's local step."""
-    names = {f.name for f in fields(m.inner if isinstance(m, Wrap) else m)}
-    return "inner_lr" if "inner_lr" in names else "lr"
+    return "inner_lr" if hasattr(getattr(m, "inner", m), "inner_lr") else "lr"
 
 
 def declared(m: Method) -> dict[str, Sequence[Any]]:
@@ -74,8 +74,7 @@ def best(level: pd.Series, n: int = 1) -> list[Any]:
 
 def at(m: Method, **values: Any) -> Method:
     """A method at these values; of a wrapper, the one inside at what it has not."""
-    own = {f.name for f in fields(m)} - {*BASE} if isinstance(m, Wrap) else {*values}
-    mine = {k: values[k] for k in values if k in own}
-    if rest := {k: values[k] for k in values if k not in own}:
-        mine["inner"] = at(m.inner, **rest)
-    return replace(m, task=None, **mine)
+    own = {f.name for f in fields(m)} - {*BASE} if isinstance(m, Wrap) else values
+    mine, rest = subset(values, own), without(values, own)
+    inner = {"inner": at(m.inner, **rest)} if rest else {}
+    return replace(m, task=None, **mine, **inner)

@@ -19,7 +19,7 @@ from repro.metrics import METRICS
 
 
 def test_papers_have_an_order_and_metrics_a_margin():
-    assert papers.found() == ["fedga", "fedas", "plgu", "equfl", "fft-gp"]
+    assert papers.found() == ["fedga", "fedas", "plgu", "equfl", "fft-gp", "search"]
     assert papers.each("switches")["fedga"] == ()
     assert papers.union("axes", "views")[:4] == ("beta", "P", "E", "B")
     main = papers.main_study

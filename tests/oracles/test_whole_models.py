@@ -10,7 +10,6 @@ from toys_core import toy
 from toys_plain import COHORTS, SEED, agree, answers, rare, recorded, share, vec
 
 from fedlib.core.random import fold
-from fedlib.methods.base.tuned import Tuned
 from fedlib.methods.make import make
 
 
@@ -91,10 +90,13 @@ def test_averages_and_controls():
         agree("FedAvg-FT", tuned, more)
         agree("FedProx-FT", tuned, more | {"mu": 0.7})
     for name in ("FedPer", "FedPer-online"):  # from the model that one would use
-        as_it_is = lambda t, n=name, **h: Tuned(t, inner=make(n, t, **h), tune=0)
-        m, rec = recorded(as_it_is, toy())
-        for a, b in zip(answers(m, rec, "tuned"), answers(m, rec, "personal")):
-            assert torch.equal(a, b), name
+        m, rec = recorded(f"{name}+FT", toy(), tune=0)
+        own = answers(m, rec, "personal")
+        assert all(map(torch.equal, answers(m, rec, "tuned"), own)), name
+    made = lambda tune, **h: recorded("FedAvg+FT", toy(), shuffle=False, tune=tune, **h)
+    way = made(3, also=(1,))
+    for k, view in ((1, "tuned 1"), (3, "tuned")):  # scored on its way
+        assert all(map(torch.equal, answers(*way, view), answers(*made(k), "tuned")))
 
 
 def gradients(P, steps):

@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass
 
-from ...core.method import hp
 from .fedavg import FedAvg
 from .fedprox import FedProx
-from .tuned import tuned
+from .tuned import Tunes
 
 
 @dataclass(frozen=True)
-class FedAvgFT(FedAvg):
+class FedAvgFT(Tunes, FedAvg):
     """FedAvg whose clients fine-tune a copy of the global model before they use it.
 
     The federation is plain FedAvg (McMahan et al., AISTATS 2017). View "tuned" of
@@ -23,19 +22,7 @@ class FedAvgFT(FedAvg):
     The same as Tuned(task, inner=FedAvg(task)).
     """
 
-    tune: int = hp(
-        5, "passes of fine-tuning before use", "a choice, as in FedAS", grid=(1, 5, 10)
-    )
-    tune_lr: float = hp(0.0, "step size of fine-tuning; 0: lr", "a choice")
-
     card = FedAvg.card._replace(line="FedAvg, fine-tuned by every client before use")
-
-    def plans(self):
-        return super().plans() | {"tune": self.plan(self.tune)}
-
-    def views(self, down, mine, shard):
-        v = tuned(self, down["w"], shard, self.tune_lr or self.lr)  # eq:tuned
-        return super().views(down, mine, shard) | {"tuned": v}
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,46 @@
 """Fine-tuning before use, around any method."""
 
 from dataclasses import dataclass
+from functools import cache
 
-from ...core.method import Wrap, hp
+import numpy as np
+
+from ...core.errors import refuse_if
+from ...core.method import Method, Wrap, hp
 from ...core.task import Fitted
 
 
-def tuned(method, w, shard, lr):
-    """View x -> logits [n, K] of a copy of w, fine-tuned over the plan "tune" when the
-    view is called, and then thrown away."""
-    tune = lambda: method.fit(method.loss, w, shard.on("tune"), lr)  # eq:tuned
-    return Fitted(method.task, tune)
+@dataclass(frozen=True)
+class Tunes(Method):
+    """View "tuned": the model that a client would use, after `tune` passes. With
+    also = (1, 5) it is scored on its way, too, as "tuned 1" and "tuned 5"."""
+
+    tune: int = hp(5, "passes of fine-tuning", "papers: 1 to 10", grid=(1, 5, 10))
+    tune_lr: float = hp(0.0, "its step size; 0: the federation's", "a choice")
+    also: tuple = hp((), "fewer passes, rising, scored besides", "a choice", absent=())
+
+    of = property(lambda self: getattr(self, "inner", self))
+    legs = property(lambda self: [*(f"tune {k}" for k in self.also), "tune"])
+
+    def plans(self):
+        passes = np.diff((0, *self.also, self.tune)).tolist()
+        return super().plans() | dict(zip(self.legs, map(self.of.plan, passes)))
+
+    def views(self, down, mine, shard):
+        w = down.get("w", {}) | mine.get("w", {})
+        missing = [k for layer in self.task.layers for k in layer if k not in w]
+        refuse_if(missing, f"{type(self.of).__name__} leaves clients without {missing}")
+        out, fit = super().views(down, mine, shard), lambda: w
+        lr = self.tune_lr or self.of.lr
+        for leg in self.legs:
+            tune = lambda w=fit, k=leg: self.fit(self.loss, w(), shard.on(k), lr)
+            fit = cache(tune)  # eq:tuned
+            out[leg.replace("tune", "tuned")] = Fitted(self.task, fit)
+        return out
 
 
 @dataclass(frozen=True)
-class Tuned(Wrap):
+class Tuned(Tunes, Wrap):
     """Any method, and one more view: the client's model after some fine-tuning.
 
         v_i = `tune` passes of SGD on F_i from the model client i would use     eq:tuned
@@ -25,24 +51,3 @@ class Tuned(Wrap):
     """
 
     around = "FedAvg"  # the method inside, where none is named
-
-    tune: int = hp(
-        5, "passes of fine-tuning", "a choice: papers use 1 to 10", grid=(1, 5, 10)
-    )
-    tune_lr: float = hp(
-        0.0, "step size of fine-tuning; 0: the inner method's", "a choice"
-    )
-
-    def plans(self):
-        return super().plans() | {"tune": self.inner.plan(self.tune)}
-
-    def views(self, down, mine, shard):
-        start = down.get("w", {}) | mine.get("w", {})
-        missing = [k for layer in self.task.layers for k in layer if k not in start]
-        if missing:
-            raise ValueError(
-                f"{type(self.inner).__name__} leaves a client without a whole model to "
-                f"fine-tune: {', '.join(missing)} is neither downloaded nor kept"
-            )
-        v = tuned(self, start, shard, self.tune_lr or self.inner.lr)
-        return super().views(down, mine, shard) | {"tuned": v}
