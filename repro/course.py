@@ -104,11 +104,12 @@ def words(text: str) -> int:
 
 
 def counts(text: str) -> Counter:
-    """How many words, equations, figures and exercises a page in Markdown has; an
-    exercise and its solution count as an exercise only.
+    """How many words, equations, figures (tables and listings are some, too) and
+    exercises a page in Markdown has; with its solution an exercise counts as one only.
     """
     read = without(text, "exercise", "solution")
-    pictures = r"(?m)^ *[`:]{3,}\{(?:fig|play|arrows|looks)\}|^!\["
+    shown = "fig|play|arrows|looks|forest|leads|reported|source|literalinclude"
+    pictures = rf"(?m)^ *[`:]{{3,}}\{{(?:{shown})\}}|^!\[|^\|(?:[ :]*-+[ :]*\|)+$"
     return Counter(
         words=words(read),
         equations=len(re.findall(r"\$\$.*?\$\$", read, re.S)),
@@ -118,16 +119,16 @@ def counts(text: str) -> Counter:
 
 
 def minutes_of(text: str, frame: dict) -> int:
-    """Minutes to read a page with this frame: whole ones, at least one.
+    """Minutes for a page with this frame, its quiz included: whole ones, at least one.
 
-    200 words a minute, those of the page and of its takeaways, credit and reading list;
-    20 s for an equation on a line of its own; 30 s for a figure. Source code, tables
-    that the build prints, the quiz and the exercises are not counted.
+    200 words a minute, those of takeaways, quiz, credit and reading list too; 20 s for
+    a displayed equation; 30 s for a figure, a table, a listing of source, a question.
     """
-    n = counts(text)
+    n, quiz = counts(text), frame["quiz"]
     own = [*frame["takeaways"], frame["credit"], *(r["why"] for r in frame["reading"])]
+    own += [t for q in quiz for t in (q["ask"], *(a["says"] for a in q["answers"]))]
     read = n["words"] + sum(map(words, own))
-    looked = EQUATION * n["equations"] + FIGURE * n["figures"]
+    looked = EQUATION * n["equations"] + FIGURE * (n["figures"] + len(quiz))
     return max(1, round(read / PER_MINUTE + looked / 60))
 
 

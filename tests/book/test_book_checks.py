@@ -51,15 +51,18 @@ def test_a_mistake_in_a_frame_is_named_with_its_place(tmp_path):
 
 
 def test_minutes_and_the_next_chapter(tmp_path):
-    read, bare = "word " * 400, frame(takeaways=["."] * 5, credit=".", reading=[])
+    read, bare = "word " * 400, frame(takeaways=[], credit=".", reading=[], quiz=[])
     code = f"\n```python\n{read}\n```\n"
     solved = f"\n````{{solution}} ex\n:class: x\n{read}{code}````\n"
     figures, equations = "\n```{fig} x\nword\n```\n" * 4, "\n$$\na\n$$\n" * 3
-    cases = {"": 2, equations: 3, figures: 4, code: 2, solved: 2}  # 20 s, 30 s each
+    tables = "\n| 1 | 2 |\n|---|:-:|\n| 3 | 4 |\n" * 2 + "\n```{source} x\n```\n" * 2
+    cases = {"": 2, equations: 3, figures: 4, tables: 4, code: 2, solved: 2}  # 20, 30 s
     for more, minutes in cases.items():
         assert course.minutes_of(read + more, bare) == minutes, more[:20]
     assert course.minutes_of("", bare) == 1
-    assert course.minutes_of(read, frame(takeaways=[read] * 5)) == 12
+    asked = [{"ask": read, "answers": [{"says": read}]}] * 2  # 30 s each, and words
+    assert course.minutes_of(read, bare | {"quiz": asked}) == 2 + 9
+    assert course.minutes_of(read, bare | {"takeaways": [read] * 5}) == 12
     pages = {p: frame() for p in ("one", "two", "three", "apart")}
     book = course_book(tmp_path, pages, ["three", "record", "one", "two"])
     after = [course.onward(book, p) for p in ("three", "one", "two", "apart")]

@@ -292,7 +292,7 @@ def test_the_map_says_what_a_method_changes_and_sends():
 def test_frames_of_chapters():
     one, two = page("one"), page("two")
     minutes, words = course.minutes_of(toys.chapter("one"), toys.frame()), seen(one)
-    assert f"about {minutes} minutes to read, then a quiz and 1 exercise" in words
+    assert f"about {minutes} minutes with the quiz, then 1 exercise" in words
     assert "Read before nothing" in words and 'href="one.html"' in two
     assert "Next: two" in words and "This was the last chapter." in seen(two)
     fields = re.findall(r"<fieldset.*?</fieldset>", one, re.S)
