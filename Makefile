@@ -15,7 +15,7 @@ export DVC_NO_ANALYTICS := 1
 unexport PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help paper lab evidence verify test mutants nightly torture book browse lint tidy ci lock audit clean
+.PHONY: help paper lab evidence verify test mutants nightly torture book pdf browse lint tidy ci lock audit clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -56,7 +56,10 @@ torture: $(STAMP) ## try to break it and count: kills, full disks, damage, stran
 book: $(STAMP) ## build only the book, from the results that are there
 	$(BIN)/python -m repro.bookbuild
 
-browse: $(STAMP) ## look at the built book in Chromium: phone, dark, print, accessibility, weight; ARGS=--all for every notebook
+pdf: $(STAMP) ## print the built book into book/_build/book.pdf; needs Chromium
+	$(BIN)/python -m repro.pdf
+
+browse: $(STAMP) ## look at the built book in Chromium: phone, dark, print, letters, accessibility, weight; ARGS=fedga.html: one page
 	$(BIN)/python -m repro.browse $(if $(TIER),tiers/$(TIER)/)book/_build/html $(ARGS)
 
 lint: $(STAMP) ## check source and notebooks with ruff, and the types of the public functions with mypy

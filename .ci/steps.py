@@ -41,6 +41,7 @@ PROXY = (
 )
 BOOK = f"cd {TINY} && PYTHONPATH=$PWD {PY} -m repro.bookbuild"
 LOOK = f"{PY} -m repro.browse {TINY}/book/_build/html"
+PRINT = f"cd {TINY} && PYTHONPATH=$PWD {PY} -m repro.pdf"
 PIECES = f"FIGURES={TINY}/results/figures {PY} -m pytest -q tests/book -m nightly"
 
 CI = {
@@ -64,7 +65,7 @@ NIGHTLY = {
     "torture": [f"{PY} torture --share .2 --seed {DAY}"],
     "stored runs": [f"{PY} -m fedlib evidence verify --sample 20 --seed {DAY}"],
     "all notebooks and pages of tier tiny": ["make paper TIER=tiny"],
-    "browser, all pages": [f"{LOOK} --all"],
+    "browser, all pages": [LOOK, PRINT],
     "pinned packages": ["make audit"],
     "faults": ["make mutants"],
 }
