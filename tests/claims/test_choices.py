@@ -1,6 +1,4 @@
-"""What is chosen: values of a grid by validation rows on pilot seeds, and the seeds that
-open claims ask for, look by look.
-"""
+"""What is chosen: values by validation rows on pilot seeds; seeds, look by look."""
 
 import functools
 import json
@@ -30,8 +28,8 @@ def search(entry, *found):
         rows += [what | {"seed": 1000 + s, "value": x} for s, x in enumerate(levels)]
     table = pd.DataFrame(rows)
     by_rule = {"last10_mean": table, "last": table.assign(value=-table.value)}
-    spec = {"methods": {"q-FedAvg": entry}}
-    return SimpleNamespace(cells=cells, spec=spec, validation=by_rule.__getitem__)
+    how = {"spec": {"methods": {"q-FedAvg": entry}}, "cells": cells}
+    return SimpleNamespace(**how, validation=by_rule.__getitem__)
 
 
 values = lambda lr, q: {"lr": lr, "q": q}
@@ -68,9 +66,7 @@ def scores_by_hand(r, look, wins):
         n = r.cells[*look, "val"][last].sum(1)  # [E, A, 2, 2]
         right = n[..., 0, 0].sum(-1) + n[..., 1, 1].sum(-1)
         return np.mean(bias.EO(n)), np.mean(right / n.sum((1, 2, 3)))
-    if "diverged" in r.meta:
-        return 0, 0
-    a = np.sort(a[last], 1)
+    a = np.sort(a[last] if "diverged" not in r.meta else np.zeros_like(a), 1)
     return a.mean(), a[:, : max(1, a.shape[1] // 10)].mean()
 
 
@@ -141,16 +137,21 @@ def test_the_fairest_rival_of_equfl_that_costs_at_most_a_point():
 
 
 def test_nothing_that_decides_is_a_pilot_seed():
-    pilots = "fedga/grid fedga/finals plgu/search fedas/search equfl/finals equfl/grid fft-gp/rates_out fft-gp/own_own".split()
-    for name in [
-        *pilots,
-        "fedga/tuned",
-        "plgu/searched",
-        "fedas/searched",
-        "equfl/census",
-    ]:
+    pilots = "fedga/grid fedga/finals plgu/search fedas/search equfl/finals equfl/grid fft-gp/rates_out fft-gp/own_own search/pilot search/final".split()
+    decide = "fedga/tuned plgu/searched fedas/searched equfl/census search/decided"
+    for name in pilots + decide.split():
         made = studies.cells(*name.split("/"), ROOT / "params.yaml", "small")[0]
         assert {c.seed >= 1000 for c in made} == {name in pilots}, name
+
+
+def test_a_run_is_a_row_with_and_without_each_number_of_passes():
+    shown = {"global": 0, "tuned 1": 1, "tuned 5": 5, "tuned": 10}
+    views = {("pre", v, s): k for v, k in shown.items() for s in ("test", "val")}
+    c, r = studies.cells("search", "pilot")[0][0], record.Record({}, [0], views)
+    (plain, _), *rest = papers.module("search", "winners").rows(c, r)
+    assert (plain.method, plain.setting) == ("FedAvg", "lr=0.0115")
+    each = {row.setting: {*x.views.values()} for row, x in rest}
+    assert each == {f"lr=0.0115;tune={k}": {k} for k in shown.values()}
 
 
 BOTH, FOUR = {"FedAvg": {}, "FedProx": {"mu": 0.1}}, {"FedProx": {"mu": [1, 2, 3, 4]}}
