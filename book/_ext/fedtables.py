@@ -245,9 +245,10 @@ class Artefacts(Directive):
         return self.draw("every_artefact", grouped(found, "paper"))
 
     def notebooks(self, paper):
-        """{name: link} of its pages."""
+        """{name: link} of its pages, tables first."""
         start = f"notebooks/{paper}/"
-        found = sorted(p for p in self.env.found_docs if p.startswith(start))
+        found = [p for p in self.env.found_docs if p.startswith(start)]
+        found.sort(reverse=True)
         return {p.removeprefix(start): self.page(p) for p in found}
 
     def standing(self, r):
