@@ -46,13 +46,16 @@ def wanted(name: str, options: str) -> tuple[str, list[str]]:
 
 
 def stand_ins() -> int:
-    """Figures for all {fig} that find none."""
+    """Figures for all {fig} and {play} that find none."""
     shutil.rmtree(FIGURES / "draft", ignore_errors=True)
     drawn, made = {p.stem for p in FIGURES.rglob("*.svg")}, set()
     turned = next(FIGURES.rglob("*.view.json"))
     (FIGURES / "draft").mkdir(parents=True, exist_ok=True)
     for page in Path("book").rglob("*.md"):
-        for found in DIRECTIVE.findall(page.read_text("utf-8")):
+        text = page.read_text("utf-8")
+        pieces = {f"play-{name}" for name in re.findall(r"\{play\} +(\S+)", text)}
+        made |= pieces - drawn
+        for found in DIRECTIVE.findall(text):
             pattern, files = wanted(*found)
             for name in re.findall(r":view: *(\S+)", found[1]):
                 if not [*FIGURES.rglob(f"{name}.view.json")]:

@@ -25,7 +25,7 @@ PY, TINY, DAY = f"{VENV}/bin/python", "tiers/tiny", time.strftime("%j")
 # One notebook of each paper and of each kind. What each of them reads is made with it.
 STAGES = (
     "gate fedga@tables fedas@sweeps plgu@sweeps equfl@sweeps fft-gp@sweeps "
-    "labs@fedga labs@one_round traffic errors"
+    "labs@fedga labs@measuring_fairness labs@one_round traffic errors"
 )
 PAGES = (
     "intro.html one_round.html fedga.html claims.html notebooks/fedga/tables.html"
