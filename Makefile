@@ -21,7 +21,7 @@ help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo "  TIER=tiny|small|paper makes the paper at another size, in tiers/; PYTHON=python3.12 chooses the interpreter;"
 	@echo "  HASHES= installs the same versions without comparing checksums, where torch comes from another index."
-	@echo "  Measured on two cores: make paper installs in 3 min (2.5 GB), draws and builds the book in 5 min"
+	@echo "  Measured on two cores: make paper installs in 2 min (2.5 GB), draws and builds the book in 5 min"
 	@echo "  of two idle cores (0.2 GB); a second time, with nothing to do, it takes 3 s. TIER=tiny computes its"
 	@echo "  runs: 10 to 35 min, 0.2 GB more."
 

@@ -55,23 +55,19 @@ def copy_mathjax() -> None:
 
 
 def forget() -> None:
-    """Remove what was built by other extensions, settings or contents, and pages whose
-    sources are gone. Of all else Sphinx builds anew what has changed.
+    """Remove what was built by other extensions, settings or contents, or of other
+    pages. Of all else Sphinx builds anew what has changed.
     """
     made_by = HTML.parent / "made_by"
     patterns = "_ext/**/*.*", "_*.yml", "_assets/*.*"
     decide = [f for pattern in patterns for f in BOOK.glob(pattern)]
     decide += Path(plots.__file__).parent.glob("*.py")  # put figures into pages
-    now = digest(f for f in decide if "__pycache__" not in f.parts)
+    names = sorted(f"{f}" for f in [*BOOK.glob("*.md"), *BOOK.glob("notebooks/*/*")])
+    now = f"{digest(f for f in decide if '__pycache__' not in f.parts)} {names}"
     if not made_by.exists() or made_by.read_text() != now:
         shutil.rmtree(made_by.parent, ignore_errors=True)
         made_by.parent.mkdir()
         made_by.write_text(now)
-    for page in HTML.rglob("*.html"):
-        source = BOOK / page.relative_to(HTML)
-        sources = (source.with_suffix(end) for end in (".md", ".ipynb"))
-        if "_static" not in page.parts and not any(f.exists() for f in sources):
-            page.unlink()
 
 
 def sphinx() -> bool:

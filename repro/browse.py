@@ -37,18 +37,10 @@ HEAVY = 9_000_000  # bytes of everything that a page loads
 BARRIERS = ("serious", "critical")
 RULES = {"type": "tag", "values": ["wcag2a", "wcag2aa"]}
 CONTRAST = {"type": "rule", "values": ["color-contrast"]}
-# Barriers that are not ours to take away: rule -> (where they stand, found in an
-# element's selector or HTML; why they stay).
-EXCEPTED = {
-    "definition-list": (
-        r"^.*?<dl>",
-        "Sphinx sets a signature of several lines as <dl> with <dd> alone (api.html)",
-    ),
-    "aria-required-children": (
-        "citation-list",
-        "docutils puts doc-biblioentry into a list, older rules want listitem",
-    ),
-}
+# Barriers that are not ours to take away: rule -> what stands in an element's selector
+# or HTML. Sphinx sets a signature of several lines as <dl> with <dd> alone (api.html);
+# docutils puts doc-biblioentry into a list, older rules want listitem.
+EXCEPTED = {"definition-list": "^.*?<dl>", "aria-required-children": "citation-list"}
 
 
 def chromium() -> str | None:
@@ -98,7 +90,7 @@ def barriers(axe, page, rules: dict, looks: str) -> Iterator[str]:
     """What axe-core complains about, rule by rule, exceptions apart."""
     options = {"runOnly": rules, "resultTypes": ["violations"], "preload": False}
     for rule in axe.run(page, options=options).response["violations"]:
-        known, _ = EXCEPTED.get(rule["id"], ("(?!)", ""))
+        known = EXCEPTED.get(rule["id"], "(?!)")
         own = lambda node: not re.search(known, f"{node['target']} {node['html']}")  # noqa: B023
         places = [*filter(own, rule["nodes"])]
         if rule["impact"] in BARRIERS and places:
@@ -135,12 +127,9 @@ def look(context, axe, path: Path) -> Iterator[str]:
         files = set()
     finally:
         page.close()
-    remote = {u for u in asked if urlsplit(u).scheme not in ("file", "data", "blob")}
-    yield from (f"asks another host for {url}" for url in sorted(remote))
-    yield from (f"asks in vain for {url}" for url in sorted(lost - remote))
+    yield from (f"asks in vain for {url}" for url in sorted(lost))
     for text in dict.fromkeys(said):
-        said_above = "Failed to load resource" in text  # without the address
-        if not said_above:
+        if "Failed to load resource" not in text:  # said above, with the address
             yield f"a script complains: {text[:200]}"
     if (size := sum(f.stat().st_size for f in files)) > HEAVY:
         yield f"loads {size:,} bytes, more than {HEAVY:,}"

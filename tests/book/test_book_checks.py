@@ -106,8 +106,7 @@ BROKEN = {
 def test_a_broken_page_is_named_and_a_fine_one_is_not(tmp_path):
     with pytest.raises(FileNotFoundError):
         bookcheck.check(tmp_path)  # no page at all
-    (tmp_path / "_static").mkdir()
-    (tmp_path / "sub").mkdir()
+    (tmp_path / "_static").mkdir(), (tmp_path / "sub").mkdir()
     for name in ("other", "ledger", "sub/index"):
         (tmp_path / f"{name}.html").write_text('<p id="b"></p>')
     (tmp_path / "_static/x.png").write_bytes(b"")

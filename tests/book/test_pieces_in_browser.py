@@ -44,9 +44,7 @@ def test_pieces_print_what_fedlib_computes(tmp_path):
         pytest.skip("no browser, or no notebook has drawn a piece")
     from playwright.sync_api import sync_playwright
 
-    row = lambda page, n: (
-        page.get_by_role("row", name=n).locator("td").all_inner_texts()
-    )
+    row = lambda p, n: p.get_by_role("row", name=n).locator("td").all_inner_texts()
     slider = lambda page, name: page.get_by_role("slider", name=name, exact=True)
     with sync_playwright() as play:
         flags = dict(executable_path=browse.chromium(), args=list(browse.FLAGS))

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -9,6 +10,8 @@ import torch
 from toys_book import BOOK
 from where import ROOT
 
+import fedlib
+from fedlib.core.method import hp
 from fedlib.measures import bias
 from fedlib.methods import FedAvg, Uniform
 
@@ -39,11 +42,6 @@ ALONE = {*"deploy intro measuring_fairness own_model start which_number".split()
 
 
 def test_the_code_on_pages_runs(tmp_path, monkeypatch):
-    from dataclasses import dataclass
-
-    import fedlib
-    from fedlib.core.method import hp
-
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evidence").symlink_to(ROOT / "evidence")
     known = dict(np=np, math=math, torch=torch, fedlib=fedlib, dataclass=dataclass)

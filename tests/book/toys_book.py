@@ -316,7 +316,7 @@ def built():
     settings["myst_enable_extensions"] = ["dollarmath", "colon_fence"]
     settings["exclude_patterns"] = ["_assets", "_ext", "course"]
     settings["html_static_path"] = [str(BOOK / "_assets")]
-    settings["html_js_files"] = ["figures.js", "ledger.js", "looks.js", "quiz.js"]
+    settings["html_js_files"] = sorted(f.name for f in BOOK.glob("_assets/*.js"))
     settings["mathjax_path"] = "vendor/tex-svg.js"
     html = root / "html"
     place = (str(book), None, str(html), str(root / "trees"), "html")

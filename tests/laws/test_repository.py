@@ -84,6 +84,9 @@ def test_package_citation_and_changelog_tell_of_the_same_version():
     assert told[1] == (p["version"], str(cff["date-released"]))
     for field in ("version", "license", "authors"):
         assert cff[field] == p[field], field
+    url = yaml.safe_load(text("book/_config.yml"))["repository"]["url"]
+    named = p.get("urls", {}).get("Repository", ""), cff.get("repository-code", "")
+    assert named == (url, url)
 
 
 def test_the_package_ships_its_data_and_says_that_it_is_typed():
