@@ -72,8 +72,7 @@ def contents(book: Path) -> list[str]:
 
 def chapters(book: Path) -> list[str]:
     """The chapters of the contents, in their order."""
-    known = framed(book)
-    return [page for page in contents(book) if page in known]
+    return [page for page in contents(book) if page in framed(book)]
 
 
 def onward(book: Path, page: str) -> str | None:
@@ -108,12 +107,11 @@ def counts(text: str) -> Counter:
     exercises a page in Markdown has; with its solution an exercise counts as one only.
     """
     read = without(text, "exercise", "solution")
-    shown = "fig|play|arrows|looks|forest|leads|reported|source|literalinclude"
-    pictures = rf"(?m)^ *[`:]{{3,}}\{{(?:{shown})\}}|^!\[|^\|(?:[ :]*-+[ :]*\|)+$"
+    shown = r"(?m)^ *[`:]+\{(fig|play|arrows|looks|forest|leads|source)\}|^!\[|^\|:?--"
     return Counter(
         words=words(read),
         equations=len(re.findall(r"\$\$.*?\$\$", read, re.S)),
-        figures=len(re.findall(pictures, read)),
+        figures=len(re.findall(shown, read)),
         exercises=len(re.findall(r"(?m)^ *[`:]{3,}\{exercise\}", text)),
     )
 
@@ -121,20 +119,19 @@ def counts(text: str) -> Counter:
 def minutes_of(text: str, frame: dict) -> int:
     """Minutes for a page with this frame, its quiz included: whole ones, at least one.
 
-    200 words a minute, those of takeaways, quiz, credit and reading list too; 20 s for
-    a displayed equation; 30 s for a figure, a table, a listing of source, a question.
+    200 words a minute, those of takeaways, credit and reading list too; 20 s for a
+    displayed equation; 30 s for a figure, a table, a listing; a minute for a question.
     """
-    n, quiz = counts(text), frame["quiz"]
+    n = counts(text)
     own = [*frame["takeaways"], frame["credit"], *(r["why"] for r in frame["reading"])]
-    own += [t for q in quiz for t in (q["ask"], *(a["says"] for a in q["answers"]))]
     read = n["words"] + sum(map(words, own))
-    looked = EQUATION * n["equations"] + FIGURE * (n["figures"] + len(quiz))
-    return max(1, round(read / PER_MINUTE + looked / 60))
+    looked = EQUATION * n["equations"] + FIGURE * n["figures"]
+    return max(1, round(read / PER_MINUTE + looked / 60 + len(frame["quiz"])))
 
 
 def minutes(book: Path, page: str) -> int:
     """Minutes to read a chapter, from its files."""
-    text = (book / f"{page}.md").read_text(encoding="utf-8")
+    text = (book / f"{page}.md").read_text("utf-8")
     return minutes_of(text, load(book, page))
 
 

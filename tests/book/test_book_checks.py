@@ -60,8 +60,7 @@ def test_minutes_and_the_next_chapter(tmp_path):
     for more, minutes in cases.items():
         assert course.minutes_of(read + more, bare) == minutes, more[:20]
     assert course.minutes_of("", bare) == 1
-    asked = [{"ask": read, "answers": [{"says": read}]}] * 2  # 30 s each, and words
-    assert course.minutes_of(read, bare | {"quiz": asked}) == 2 + 9
+    assert course.minutes_of(read, bare | {"quiz": [question(1)] * 5}) == 2 + 5
     assert course.minutes_of(read, bare | {"takeaways": [read] * 5}) == 12
     pages = {p: frame() for p in ("one", "two", "three", "apart")}
     book = course_book(tmp_path, pages, ["three", "record", "one", "two"])
