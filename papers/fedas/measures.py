@@ -12,10 +12,7 @@ FIVE = "FedBABU-5"  # FedBABU tuned for five passes, as FedAvg-FT
 
 
 def apart(table):
-    """The settings of a table taken apart: beta (0.1 on the digits) and P, and FIVE as
-    a method of its own.
-    """
-    part = lambda k: table.setting.str.extract(rf"{k}=([\d.]+)")[0]
-    beta, P = part("beta").fillna("0.1").astype(float), part("P").astype(float)
-    five = table.setting.str.endswith("tune=5")
-    return table.assign(beta=beta, P=P, method=table.method.mask(five, FIVE))
+    """Settings taken apart: beta (0.1 on the digits), P, and FIVE as a method."""
+    part = lambda k: table.setting.str.extract(rf"{k}=([\d.]+)")[0].astype(float)
+    method = table.method.mask(table.setting.str.endswith("tune=5"), FIVE)
+    return table.assign(beta=part("beta").fillna(0.1), P=part("P"), method=method)

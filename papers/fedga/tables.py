@@ -41,7 +41,7 @@ def declared_values(spec, dataset, studies):
     """
     runs = (
         len(seeds_of(tiered(s, "paper")["seeds"]))
-        for name, s in studies.items()
+        for s in studies.values()
         if dataset in s["tasks"]
     )
     return {
@@ -80,5 +80,4 @@ def short(v):
     """A value of a hyper-parameter, in a table."""
     if isinstance(v, dict):
         return v["name"]
-    is_number = isinstance(v, (int, float)) and not isinstance(v, bool)
-    return f"{v:g}" if is_number else str(v)
+    return f"{v:g}" if type(v) in (int, float) else str(v)

@@ -1,7 +1,5 @@
 """What FedGA guarantees and costs, without training: sections 4.1, 4.3, 4.4 and Table 8
-of its paper; used by notebooks/fedga.
-
-Letters: m participants, P parameters.
+of its paper; used by notebooks/fedga. Letters: m participants, P parameters.
 """
 
 from __future__ import annotations
@@ -70,8 +68,8 @@ def upload_bytes():
 
     def up(method):
         how = {"cohort": 2, "progress": False, "device": "cpu"}
-        record = engine.run(method(task, lr=0.01), task, 1, **how)
-        return sum(v["bytes"] for v in record.meta["bytes"]["up"].values())
+        sent = engine.run(method(task, lr=0.01), task, 1, **how).meta["bytes"]
+        return sum(v["bytes"] for v in sent["up"].values())
 
     models = {d: 4 * size(net) for d, (net, _) in PARAMETERS.items()}
     return {"extra_upload_bytes": up(FedGA) - up(FedAvg)} | models
@@ -108,8 +106,7 @@ def seconds(f, *args, times=1):
 
 
 def trigger_times(repeats, full=True):
-    """Seconds of one round's trigger, long table: dataset, method, metric, seed (the
-    repetition), value.
+    """Seconds of one round's trigger: dataset, method, metric, seed (repeat), value.
 
     The validation pass is timed where this machine can run it: 5 rows of 60 numbers
     per client for the linear model, 50 images of 32 x 32 in a ResNet18 for the others.
@@ -139,20 +136,17 @@ def trigger_times(repeats, full=True):
 
 def exact(bounds, example, sizes):
     """Sections 4.1, 4.3 and 4.4 as rows of results/seeds."""
-    one = bounds | example | {"extra_upload_bytes": sizes["extra_upload_bytes"]}
-    found = [("none", k, v) for k, v in one.items() if k != "exact"]
-    found += [(d, "model_bytes", sizes[d]) for d in PARAMETERS]
-    base = based("theory", "exact") | {"method": "FedGA", "seed": 0}
-    return pd.DataFrame([base | {"dataset": d, "metric": k, "value": v} for d, k, v in found])
+    found = [
+        (k, "model_bytes", v) if k in PARAMETERS else ("none", k, v)
+        for k, v in (bounds | example | sizes).items()
+        if k != "exact"
+    ]
+    rows = pd.DataFrame(found, columns=["dataset", "metric", "value"])
+    return named(rows.assign(method="FedGA", seed=0), "theory", "exact")
 
 
-def timed(times, tier):
-    """Table 8 as rows of results/seeds."""
-    return times.assign(**based("timing", tier))
-
-
-def based(study, tier):
-    """What the rows of a study share."""
-    row = {"paper": "fedga", "study": study, "setting": "", "rule": "run"}
+def named(rows, study, tier):
+    """Rows of results/seeds, with the study that they are."""
     device = f"cpu, {torch.get_num_threads()} thread"
-    return row | {"data": "synthetic", "tier": tier, "device": device}
+    rows = rows.assign(paper="fedga", study=study, tier=tier, device=device)
+    return rows.assign(setting="", rule="run", data="synthetic")

@@ -2,17 +2,17 @@
 
 import builtins
 import dis
+import inspect
 import json
 import os
 import subprocess
-import symtable
 import sys
 from pathlib import Path
 
 import pytest
 from where import ROOT
 
-from repro import draw
+from repro import draw, papers
 
 PARAMS = "seed: 3\ntier: small\ntoy: {rounds: 4}\n"
 GOOD = """\
@@ -37,7 +37,6 @@ def notebook(*cells, declares='tier = "tiny"\nrounds: int = 1'):
     nb.metadata.kernelspec = dict(name="python3", display_name="P", language="python")
     Path("notebooks/toy").mkdir(parents=True, exist_ok=True)
     nbformat.write(nb, "notebooks/toy/main.ipynb")
-    return nb
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +47,6 @@ def here(tmp_path, monkeypatch):
 
 
 NOTEBOOK = Path("notebooks/toy/main.ipynb")
-PAPERS = [p.parent.name for p in ROOT.glob("papers/*/studies.yaml")]
 
 
 def call():
@@ -128,8 +126,7 @@ def test_what_differs_between_two_runs_is_taken_out_and_nothing_else(tmp_path):
     both = [piece("stdout", "ac"), b, figure, a, b]
     assert draw.joined([a, b, c, figure, b, a]) == both
     said = f"{tmp_path}/x at 0x7f00deadbeef, 0xff, T_12345 T_abcde T_12345 T_1234"
-    cell = new_code_cell("f'T_12345'", outputs=[piece("stdout", said)])
-    cell.outputs.append(figure)
+    cell = new_code_cell("f'T_12345'", outputs=[piece("stdout", said), figure])
     nb = new_notebook(cells=[cell])
     nb.metadata.language_info = {"version": "3.11.1", "name": "python"}
     cell.metadata.papermill = {"duration": 1}
@@ -142,36 +139,22 @@ def test_what_differs_between_two_runs_is_taken_out_and_nothing_else(tmp_path):
     assert cell["metadata"] == {}
 
 
-def looked_up(table):
-    inner = map(looked_up, table.get_children())
-    return {s.get_name() for s in table.get_symbols() if s.is_global()}.union(*inner)
-
-
-def unknown(cells):
-    """The cells of a notebook that need another section, or set a name of the set-up
-    again: what stands above the first heading is known everywhere.
-    """
-    set_up, known, section = True, {*dir(builtins), "display"}, set()
-    for text, kind in (("".join(c["source"]), c["cell_type"]) for c in cells):
-        if kind == "markdown" and "\n## " in f"\n{text}":
-            set_up, section = False, set()
-        if kind == "code":
-            table = symtable.symtable(text, "cell", "exec")
-            own = {s.get_name() for s in table.get_symbols() if s.is_local()}
-            steps = dis.get_instructions(compile(text, "cell", "exec"))
-            kept = {s.argval for s in steps if s.opname == "STORE_NAME"}
-            if kept & known or looked_up(table) - known - section - own:
-                yield text
-            (known if set_up else section).update(kept)
+def steps(code):
+    inner = [steps(c) for c in code.co_consts if inspect.iscode(c)]
+    own = [(s.opname, str(s.argval)) for s in dis.get_instructions(code)]
+    return sum(inner, [s for s in own if s[1][:2] != "__"])
 
 
 def test_a_section_needs_only_the_cells_above_the_first_heading():
-    for paper in PAPERS:
-        three = {p.stem: p for p in ROOT.glob(f"notebooks/{paper}/*.ipynb")}
-        assert len(three) == 3 and {"tables", "sweeps"} < {*three}, paper
-        for path in three.values():
-            assert not [*unknown(json.loads(path.read_text())["cells"])], path
-    cells = [("code", "x = 1"), ("markdown", "## A"), ("code", "y = x")]
-    cells += [("markdown", "## B"), ("code", "print(y)"), ("code", "x = 2")]
-    cells = [dict(cell_type=kind, source=[text]) for kind, text in cells]
-    assert [*unknown(cells)] == ["print(y)", "x = 2"]
+    for path in (n for p in papers.found() for n in ROOT.glob(f"notebooks/{p}/*")):
+        set_up, known, section = True, {*dir(builtins), "display"}, set()
+        for c in json.loads(path.read_text())["cells"]:
+            text = "".join(c["source"])
+            if c["cell_type"] == "markdown" and "\n## " in f"\n{text}":
+                set_up, section = False, set()
+            elif c["cell_type"] == "code":
+                done = steps(compile(text, "cell", "exec"))
+                own = {n for s, n in done if s == "STORE_NAME"}
+                read = {n for s, n in done if s in ("LOAD_NAME", "LOAD_GLOBAL")}
+                assert not own & known and read <= known | section | own, (path, text)
+                (known if set_up else section).update(own)
