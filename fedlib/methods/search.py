@@ -49,8 +49,8 @@ def declared(m: Method) -> dict[str, Sequence[Any]]:
     """{hyper-parameter: values}: the first BESIDE that a method declares several values
     of; around another one (Tuned, "FedGA+FT") those of that one, too.
     """
-    grids = {f.name: f.metadata.get("grid") or () for f in fields(m)}
-    several = [(k, v) for k, v in grids.items() if len(v) > 1]
+    grids = ((f.name, f.metadata.get("grid") or ()) for f in fields(m))
+    several = [at for at in grids if len(at[1]) > 1]
     inner = declared(m.inner) if isinstance(m, Wrap) else {}
     return inner | dict(several[:BESIDE])
 
@@ -76,5 +76,6 @@ def at(m: Method, **values: Any) -> Method:
     """A method at these values; of a wrapper, the one inside at what it has not."""
     own = {f.name for f in fields(m)} - {*BASE} if isinstance(m, Wrap) else values
     mine, rest = subset(values, own), without(values, own)
-    inner = {"inner": at(m.inner, **rest)} if rest else {}
-    return replace(m, task=None, **mine, **inner)
+    if rest:
+        mine["inner"] = at(m.inner, **rest)
+    return replace(m, task=None, **mine)

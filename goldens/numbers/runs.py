@@ -78,6 +78,7 @@ LATE = {"rho": 0.25}  # EquFL: three checkpoints, then one calibrated round
 FEW = LATE | {"collect": "discrete", "count": 2}
 TENSOR = {"layer": "tensor"}
 NEEDS = {  # label -> what else must be set for it to matter
+    "also=[1, 5]": {"tune": 6},
     "trigger=half": {"W": 2},
     "sticky=True": {"theta": 0.0},
     "sticky=False": {"theta": 0.0},

@@ -94,8 +94,8 @@ def test_averages_and_controls():
         own = answers(m, rec, "personal")
         assert all(map(torch.equal, answers(m, rec, "tuned"), own)), name
     made = lambda tune, **h: recorded("FedAvg+FT", toy(), shuffle=False, tune=tune, **h)
-    way = made(3, also=(1,))
-    for k, view in ((1, "tuned 1"), (3, "tuned")):  # scored on its way
+    way = made(6, also=[1, 5])
+    for k, view in ((1, "tuned 1"), (5, "tuned 5"), (6, "tuned")):  # on its way
         assert all(map(torch.equal, answers(*way, view), answers(*made(k), "tuned")))
 
 

@@ -13,23 +13,24 @@ from ...core.task import Fitted
 @dataclass(frozen=True)
 class Tunes(Method):
     """View "tuned": the model that a client would use, after `tune` passes. With
-    also = (1, 5) it is scored on its way, too, as "tuned 1" and "tuned 5"."""
+    also = [1, 5] it is scored on its way, too, as "tuned 1" and "tuned 5"."""
 
     tune: int = hp(5, "passes of fine-tuning", "papers: 1 to 10", grid=(1, 5, 10))
     tune_lr: float = hp(0.0, "its step size; 0: the federation's", "a choice")
-    also: tuple = hp((), "fewer passes, rising, scored besides", "a choice", absent=())
+    also: tuple = hp((), "fewer passes, too", "a choice", ((), [1, 5]), absent=())
 
     of = property(lambda self: getattr(self, "inner", self))
     legs = property(lambda self: [*(f"tune {k}" for k in self.also), "tune"])
 
     def plans(self):
         passes = np.diff((0, *self.also, self.tune)).tolist()
+        refuse_if(min(passes) < 0, f"tune = {self.tune} has no place for {self.also}")
         return super().plans() | dict(zip(self.legs, map(self.of.plan, passes)))
 
     def views(self, down, mine, shard):
         w = down.get("w", {}) | mine.get("w", {})
-        missing = [k for layer in self.task.layers for k in layer if k not in w]
-        refuse_if(missing, f"{type(self.of).__name__} leaves clients without {missing}")
+        lost = {*self.task.shapes} - w.keys()
+        refuse_if(lost, f"{type(self.of).__name__} gives clients no {sorted(lost)}")
         out, fit = super().views(down, mine, shard), lambda: w
         lr = self.tune_lr or self.of.lr
         for leg in self.legs:
