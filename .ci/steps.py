@@ -24,8 +24,9 @@ VENV = Path(os.environ.get("VENV", ROOT / ".venv")).absolute()
 PY, TINY, DAY = f"{VENV}/bin/python", "tiers/tiny", time.strftime("%j")
 # One notebook of each paper and of each kind. What each of them reads is made with it.
 STAGES = (
-    "gate fedga@tables fedas@sweeps plgu@sweeps equfl@sweeps fft-gp@sweeps "
-    "labs@fedga labs@measuring_fairness labs@one_round traffic errors"
+    "gate fedga@tables fedas@distributions plgu@landscapes equfl@paths "
+    "fft-gp@distributions labs@fedga labs@measuring_fairness labs@one_round traffic "
+    "errors"
 )
 PAGES = (
     "intro.html one_round.html fedga.html claims.html notebooks/fedga/tables.html"
