@@ -24,7 +24,7 @@ const sideways = () => {
   return [`${root.scrollWidth} px wide on a screen of ${width}: ${wide ? `<${name}>` : "a long word"}`];
 };
 
-// Letters of a figure that nobody can read: smaller than 7.5 pixels, or three quarters below another label.
+// Letters of a figure that nobody can read: smaller than 7 pixels, or three quarters below another label.
 const letters = () => [...document.querySelectorAll("article figure svg")].flatMap(svg => {
   const all = [...svg.querySelectorAll("text")].map(text => {
     const { a, b } = text.getScreenCTM(), size = parseFloat(getComputedStyle(text).fontSize) * Math.hypot(a, b);
@@ -32,7 +32,7 @@ const letters = () => [...document.querySelectorAll("article figure svg")].flatM
   }).filter(t => t.said && t.box.width);
   const shared = (a, b) => Math.max(0, Math.min(a.right, b.right) - Math.max(a.left, b.left)) * Math.max(0, Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top));
   const covers = (a, b) => shared(a, b) > 0.75 * Math.min(a.width * a.height, b.width * b.height);
-  const tiny = all.find(t => t.size < 7.5), pairs = all.flatMap((t, i) => all.slice(i + 1).map(other => [t, other]));
+  const tiny = all.find(t => t.size < 7), pairs = all.flatMap((t, i) => all.slice(i + 1).map(other => [t, other]));
   const pair = pairs.find(([t, other]) => covers(t.box, other.box)), of = svg.closest("figure").id || "a figure";
   return [...(tiny ? [`${of}: letters of ${tiny.size.toFixed(1)} pixels, ${tiny.said}`] : []), ...(pair ? [`${of}: ${pair[0].said} and ${pair[1].said} lie on one another`] : [])];
 });

@@ -28,7 +28,8 @@ def main() -> int:
         page.goto((HTML / "one_round.html").resolve().as_uri())  # it sets formulas
         texts = [(n, (HTML / f"{n}.html").read_text("utf-8")) for n in names]
         page.evaluate("pages => asked.joined(pages)", texts)
-        page.pdf(path=PDF, prefer_css_page_size=True, outline=True, scale=0.8)
+        how = {"prefer_css_page_size": True, "outline": True, "tagged": True}
+        page.pdf(path=PDF, scale=0.8, **how)
     print(f"The book: {PDF.resolve()}")
     return 0
 

@@ -1,5 +1,6 @@
 // What moves in a page: sliders over frames drawn beforehand, 3-D views that turn, gradients to drag, and equations tied to code.
 document.addEventListener("DOMContentLoaded", () => {
+  document.querySelectorAll("figure.fedfig > svg").forEach(framed);
   document.querySelectorAll(".fig").forEach(slider);
   document.querySelectorAll(".view").forEach(turnable);
   document.querySelectorAll(".arrows").forEach(arrows);
@@ -209,4 +210,13 @@ function arrows(box) {
   });
   add(box, "p", { class: "hint" }, "Drag a tip, or focus it and use the arrow keys. Clients of one size, in the order of their loss; FedMGDA+ with ε = 1, FedFV with α = 0 and τ = 0.");
   draw();
+}
+
+// A figure of a notebook gets the frame that {fig} makes (fedfig.html): its natural width, and room to scroll where it is wide.
+function framed(svg) {
+  const inches = svg.viewBox.baseVal.width / 72, frame = document.createElement("div");
+  frame.className = inches > 5.1 ? "frame wide" : "frame";
+  frame.style.setProperty("--natural", inches / 4.8);
+  svg.replaceWith(frame);
+  frame.append(svg);
 }

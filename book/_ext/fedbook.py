@@ -492,7 +492,7 @@ def rested(text, claims, free=()):
 NEEDED = dict.fromkeys(("copybutton", "clipboard"), 'class="highlight')
 NEEDED |= {"looks.js": 'looks"', "quiz.js": "<fieldset", "slides.js": 'class="deck'}
 NEEDED |= dict.fromkeys(("mathjax", "tex-svg"), 'class="math')
-NEEDED["figures.js"] = r'class="(?:fig|arrows|pair)|eqlink'
+NEEDED["figures.js"] = r'class="(?:fedfig|fig|arrows|pair)|eqlink'
 NEEDED["ledger.js"] = "data-kind=|<template"
 
 
