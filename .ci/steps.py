@@ -28,9 +28,7 @@ STAGES = (
     "fft-gp@distributions labs@fedga labs@measuring_fairness labs@one_round traffic "
     "errors"
 )
-PAGES = (
-    "intro.html one_round.html fedga.html claims.html notebooks/fedga/tables.html"
-)
+PAGES = "intro.html one_round.html fedga.html claims.html notebooks/fedga/tables.html"
 BROWSER = (
     "command -v chromium || command -v chromium-browser || command -v google-chrome || "
     '{ [ "$(id -u)" = 0 ] && command -v apt-get && apt-get update -qq && '

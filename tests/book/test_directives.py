@@ -208,7 +208,9 @@ FOUND = r"\n## What was (?:found|learned)\n(.*?)\n(?:## |[`:]{3}\{(?:take|admon)
 SAYS = {"undecided": "decided", "small": "small|little|narrow", "not run": "not run"}
 
 
-@pytest.mark.parametrize("page", "fedga fedas plgu equfl fftgp across which_method".split())
+@pytest.mark.parametrize(
+    "page", "fedga fedas plgu equfl fftgp across which_method".split()
+)
 def test_a_finding_rests_on_claims_and_says_which_are_open_or_small(page):
     fedbook = extension("fedbook")
     claims, _ = fedbook.read(str(ROOT / "results/claims.csv"), 0)
