@@ -17,13 +17,13 @@ class Tunes(Method):
 
     tune: int = hp(5, "passes of fine-tuning", "papers: 1 to 10", grid=(1, 5, 10))
     tune_lr: float = hp(0.0, "its step size; 0: the federation's", "a choice")
-    also: tuple = hp((), "fewer passes, too", "a choice", ((), [1, 5]), absent=())
+    also: list = hp(None, "fewer passes, too", "a choice", (None, [1, 5]), absent=None)
 
     of = property(lambda self: getattr(self, "inner", self))
-    legs = property(lambda self: [*(f"tune {k}" for k in self.also), "tune"])
+    legs = property(lambda self: [*(f"tune {k}" for k in self.also or ()), "tune"])
 
     def plans(self):
-        passes = np.diff((0, *self.also, self.tune)).tolist()
+        passes = np.diff((0, *(self.also or ()), self.tune)).tolist()
         refuse_if(min(passes) < 0, f"tune = {self.tune} has no place for {self.also}")
         return super().plans() | dict(zip(self.legs, map(self.of.plan, passes)))
 
