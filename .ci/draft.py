@@ -14,6 +14,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from string import ascii_lowercase
 
 HERE = Path.cwd()
 
@@ -41,8 +42,9 @@ def wanted(name: str, options: str) -> tuple[str, list[str]]:
     given = dict(re.findall(r":(\w+): *(.*)", options))
     if "frames" not in given:
         return name, [name]
-    many = range(len(given["values"].split()) if "values" in given else 2)
-    return given["frames"], [re.sub(r"[*?]", str(i), given["frames"]) for i in many]
+    more = len(given["values"].split()) if "values" in given else 2
+    frame = lambda letter: re.sub(r"[*?]", letter, given["frames"])
+    return given["frames"], [name, *map(frame, ascii_lowercase[1:more])]
 
 
 def stand_ins() -> int:
