@@ -24,7 +24,7 @@ from repro.gate import digest
 
 BOOK = Path("book")
 HTML = BOOK / "_build/html"
-NOTEBOOKS = Path("results/notebooks")
+NOTEBOOKS, FIGURES = Path("results/notebooks"), Path("results/figures")
 MATHJAX = "static/mathjax/tex-svg.js"
 JOBS = min(len(os.sched_getaffinity(0)), 4) + 1  # one hands out and collects
 
@@ -37,8 +37,14 @@ def copy(source: Path, to: Path) -> None:
 
 
 def copy_notebooks() -> list[Path]:
-    """Make the notebooks below book/ those of papers below results/; the copies."""
+    """Make the notebooks below book/ those of papers below results/; the copies. What
+    an older checkout has drawn by notebooks that are no more is removed.
+    """
     to, made = BOOK / "notebooks", sorted(NOTEBOOKS.glob("*/*.ipynb"))
+    for gone in [p for p in made if not Path(*p.parts[1:]).exists()]:
+        made.remove(gone)
+        gone.unlink()
+        shutil.rmtree(FIGURES / f"{gone.parent.name}-{gone.stem}", ignore_errors=True)
     copies = {to / p.relative_to(NOTEBOOKS): p for p in made if p.parent.name != "labs"}
     for stale in {*to.rglob("*.ipynb")} - {*copies}:
         stale.unlink()
@@ -91,6 +97,8 @@ def main() -> int:
     forget()
     failed = sphinx()
     if not failed:
+        for source in HTML.rglob("*.map"):  # 2 MB that only authors of themes need
+            source.unlink()
         pages = sorted(p.relative_to(HTML).as_posix() for p in HTML.rglob("*.html"))
         Path("results/pages.txt").write_text("\n".join(pages) + "\n")
         print(f"The book: {(HTML / 'index.html').resolve()}")

@@ -160,7 +160,9 @@ def test_copies_follow_the_results(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     source = tmp_path / "results/notebooks/toy/a.ipynb"
     lab = tmp_path / "results/notebooks/labs/a.ipynb"  # no page
-    for path in (source, lab):
+    of = tmp_path / "notebooks/toy/a.ipynb", tmp_path / "notebooks/labs/a.ipynb"
+    figures = tmp_path / "results/figures/toy-a"
+    for path in (source, lab, *of, figures / "a.svg"):
         path.parent.mkdir(parents=True)
         path.write_text("one")
     (copied,) = bookbuild.copy_notebooks()
@@ -168,5 +170,6 @@ def test_copies_follow_the_results(tmp_path, monkeypatch):
     assert bookbuild.copy_notebooks() == [copied] and copied.stat().st_mtime == 1
     source.write_text("two")
     assert bookbuild.copy_notebooks() == [copied] and copied.read_text() == "two"
-    source.unlink()
+    of[0].unlink()  # what it has drawn in an older checkout goes, too
     assert bookbuild.copy_notebooks() == [] and not copied.exists()
+    assert not source.exists() and not figures.exists() and lab.exists()
