@@ -11,6 +11,7 @@ from ..pieces.robust import RULES
 from ..pieces.steps import STEPS
 from . import METHODS
 from .base.tuned import Tuned
+from .others import FT
 
 
 def make(name: str, task: Task | None, **kw: Any) -> Method:
@@ -25,7 +26,7 @@ def make(name: str, task: Task | None, **kw: Any) -> Method:
     if not (task is None or isinstance(task, Task)):
         raise ValueError(f"task = {short(task)}: give a Task, as from_arrays makes")
     if cls is Tuned:
-        kw["inner"] = {"name": name.removesuffix("+FT")} | subset(kw, ["inner"])
+        kw["inner"] = {"name": name.removesuffix(FT)} | subset(kw, ["inner"])
     if issubclass(cls, Wrap):
         return wrapper(cls, task, **kw)
     check_known(name, kw, hyperparameters(cls))

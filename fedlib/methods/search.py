@@ -49,8 +49,8 @@ def declared(m: Method) -> dict[str, Sequence[Any]]:
     """{hyper-parameter: values}: the first BESIDE that a method declares several values
     of; around another one (Tuned, "FedGA+FT") those of that one, too.
     """
-    grids = ((f.name, f.metadata.get("grid") or ()) for f in fields(m))
-    several = [at for at in grids if len(at[1]) > 1]
+    grid = lambda f: f.metadata.get("grid") or ()
+    several = [(f.name, g) for f in fields(m) if len(g := grid(f)) > 1]
     inner = declared(m.inner) if isinstance(m, Wrap) else {}
     return inner | dict(several[:BESIDE])
 
@@ -75,7 +75,7 @@ def best(level: pd.Series, n: int = 1) -> list[Any]:
 def at(m: Method, **values: Any) -> Method:
     """A method at these values; of a wrapper, the one inside at what it has not."""
     own = {f.name for f in fields(m)} - {*BASE} if isinstance(m, Wrap) else values
-    mine, rest = subset(values, own), without(values, own)
-    if rest:
+    mine = subset(values, own)
+    if rest := without(values, own):
         mine["inner"] = at(m.inner, **rest)
     return replace(m, task=None, **mine)

@@ -70,7 +70,7 @@ PARTS = {
 TYPES = dict.fromkeys(("run", "rows", "hits", "count"), np.int32)
 TYPES |= dict.fromkeys(("client", "slot", "round"), np.int16)
 ENCODED = {"value": "BYTE_STREAM_SPLIT", "round": "DELTA_BINARY_PACKED"}
-ENCODED |= dict.fromkeys(("hits", "count"), "PLAIN")
+ENCODED |= {"hits": "PLAIN", "count": "PLAIN"}
 
 
 @contextmanager

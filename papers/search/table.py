@@ -53,9 +53,8 @@ def best_of_three(decided, seeds):
 def values(seeds, by):
     """{task: values [S, rows]} of the measure by which a winner is judged."""
     of = (seeds.metric == JUDGED[by][0]) & (seeds.setting == f"by={by}")
-    each = seeds[of].groupby("dataset", sort=False)
-    return {task: t.pivot(index="seed", columns="method", values="value")
-            for task, t in each}  # fmt: skip
+    wide = lambda t: t.pivot(index="seed", columns="method", values="value")
+    return {task: wide(t) for task, t in seeds[of].groupby("dataset", sort=False)}
 
 
 def could_be_best(x):
