@@ -25,15 +25,20 @@ Rule: TypeAlias = Callable[..., At]  # (record, view, moment) -> positions
 Metric: TypeAlias = Callable[[np.ndarray], Any]  # accuracies [..., C] -> [...]
 
 
+def scored(rec: Record, view: str = "global", moment: str = "pre") -> np.ndarray:
+    """The rounds in which a view was; of a search's pilot validation rows are stored."""
+    split = "test" if (moment, view, "test") in rec.views else "val"
+    return rec.rounds[: len(rec[moment, view, split])]  # the last has no "post"
+
+
 def last(rec: Record, view: str = "global", moment: str = "pre") -> At:
     """The evaluations that count [k]: the last one."""
-    return np.array([len(rec[moment, view, "test"]) - 1])
+    return np.array([len(scored(rec, view, moment)) - 1])
 
 
 def last10_mean(rec: Record, view: str = "global", moment: str = "pre") -> At:
     """Those of the last ten rounds, of the last quarter in a run shorter than forty."""
-    # after the last round nothing is left to train: no "post"
-    rounds = rec.rounds[: len(rec[moment, view, "test"])]
+    rounds = scored(rec, view, moment)
     return np.flatnonzero(rounds > rounds[-1] - max(1, min(10, rec.rounds[-1] / 4)))
 
 
@@ -66,10 +71,10 @@ RULES: dict[str, Rule] = {f.__name__: f for f in _ALL}
 def kept(rec: Record) -> Record:
     """A record with those evaluations alone that rules pick from some view, its meta
     `picked`; itself where a rule, tied but for rounding, picks others from these."""
-    tests = [(v, m) for m, v, split in rec.views if split == "test" and m != "guest"]
+    views = {(v, m): 0 for m, v, _ in rec.views if m != "guest"}
     picks = {}
-    for rule, where in itertools.product(_ALL, tests):
-        with suppress(LookupError, ValueError):  # it has no validation rows
+    for rule, where in itertools.product(_ALL, views):
+        with suppress(LookupError, ValueError):  # it has no validation or no test rows
             picks[rule, where] = rule(rec, *where)
     at = np.unique(np.concatenate([[len(rec.rounds) - 1], *picks.values()]))
     cut = lambda part: {k: a[at[at < len(a)]] for k, a in part.items()}
@@ -88,7 +93,7 @@ def picked(rule: Rule, rec: Record, view: str, *moment: str) -> np.ndarray:
     other = f"{rec.meta['method']}: only rounds that the rules of RULES pick are stored"
     refuse_if("picked" in rec.meta and rule not in _ALL, other)
     at = np.atleast_1d(np.array(rule(rec, view, *moment)))
-    n = len(rec[moment[0] if moment else "pre", view, "test"])
+    n = len(scored(rec, view, *moment))
     whole = at.dtype.kind in "iu" and at.ndim == 1 and len(at)
     refuse_if(
         not whole or (at < -n).any() or (at >= n).any(),

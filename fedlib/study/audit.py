@@ -87,8 +87,10 @@ def pack(names=(), anew=False):
 def packable(paper, study, anew):
     """[(id, columns, Record)] of a study, each run once: of seed 0 all, of others and
     winners the evaluations that rules pick, all on data sets in `curves`; its `logs`;
-    groups of all clients together. ValueError: a run is missing, or no commit's.
+    groups of all clients together; of a search's pilots validation rows alone.
+    ValueError: a run is missing, or no commit's.
     """
+    val = lambda part: {k: a for k, a in part.items() if k[2] == "val"}
     pooled = lambda part: {k: a.sum(1, a.dtype, keepdims=True) for k, a in part.items()}
     todo, spec, _ = studies.cells(paper, study)
     found = store.read(STORE / f"{paper}-{study}")
@@ -106,9 +108,13 @@ def packable(paper, study, anew):
         remedy = f"{why} them, delete {RUNS / c.id} and compute it again"
         refuse_if(short or identity.uncommitted(meta["commit"]), f"{c} {remedy}")
         if c.seed or "winners" in spec:
-            logs = {k: v for k, v in r.logs.items() if k in spec.get("logs", ())}
+            names = spec.get("logs", ())
+            names = names.get(c.method, ()) if isinstance(names, dict) else names
+            logs = {k: v for k, v in r.logs.items() if k in names}
             groups = {k: pooled(getattr(r, k)) for k in ("cells", "consistency")}
             r = replace(r, logs=logs, **groups)
+            if c.seed >= studies.PILOT and spec.keys() & {"draws", "winners"}:
+                r = replace(r, views=val(r.views), cells=val(r.cells))
             r = r if c.dataset in spec.get("curves", ()) else selection.kept(r)
         versions = json.dumps(identity.raised(identity.units(c)))
         about = vars(c) | {"paper": paper, "study": study, "versions": versions}

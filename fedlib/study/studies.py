@@ -118,7 +118,7 @@ class Study(Run):
     seeds: Seeds
     draws: Few = None  # settings of each method, the local step among them
     winners: str = None  # the study that has searched them, see winners.yaml
-    logs: list[str] = None  # of every seed, not 0 alone, stored
+    logs: list[str] | dict[Method, list[str]] = None  # of every seed stored, not of 0
     curves: list[str] = None  # data sets whose every evaluation is, too
     source: str = None
 
