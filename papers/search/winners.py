@@ -46,7 +46,8 @@ def rows(c, r, own=()):
     if (plain := c.method.removesuffix(FT)) not in own:
         out = [(replace(c, method=plain, **how), r)]
     for k, view in views.items():
-        seen = {("pre", "tuned", s): r["pre", view, s] for s in ("test", "val")}
+        of = {s: a for (m, v, s), a in r.views.items() if (m, v) == ("pre", view)}
+        seen = {("pre", "tuned", s): a for s, a in of.items()}
         how = {"setting": ";".join((*words, f"tune={k}"))}
         how["kwargs"] = json.dumps(kwargs | {"tune": k})
         out.append((replace(c, **how), replace(r, views=seen)))
