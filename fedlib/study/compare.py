@@ -33,7 +33,7 @@ from ..core.task import Task
 from ..measures import bias, metrics, selection
 from ..methods import search as tune
 from ..methods.make import make
-from . import identity
+from . import guide, identity
 from .compute import run_jobs
 from .store import alone
 from .studies import PILOT
@@ -382,8 +382,16 @@ class Comparison:
                 lines.append(f"the seeds of {name} {same}")
         return [*self.compared, *lines]
 
+    def guide(self) -> str:
+        """What to try next (fedlib.study.guide), where Local, FedAvg and FedAvg+FT are
+        compared and all clients have validation rows; else ""."""
+        each = {k: self.records[k] for k in guide.THREE if k in self.records}
+        val = {k: np.mean([validation(r, self.rule) for r in v]) for k, v in each.items()}
+        return guide.advice({k: 100 * v for k, v in val.items() if v >= 0})
+
     def __repr__(self) -> str:
-        return "\n".join([self.table.to_string(), *self.cautions()])
+        told = [self.table.to_string(), *self.cautions(), self.guide()]
+        return "\n".join(filter(None, told))
 
 
 def view_of(record):

@@ -23,6 +23,7 @@ from fedlib.methods import METHODS
 from fedlib.methods.make import make
 from fedlib.methods.others import FT
 from fedlib.nets import MLP
+from fedlib.study import guide
 
 RULE, CEILING, THREE = "last10_mean", "Centralised", "Best of three"
 OF_THREE = ["Local", "FedAvg", "FedAvg+FT"]
@@ -99,6 +100,39 @@ def table(decided, seeds):
     return pd.DataFrame(out)
 
 
+# ---------------------------------------------------------------- the guide
+WHY = {
+    "alike": "clients do not differ",
+    "three": "three digits each, equally many rows",
+    "labels": "which digits, and how many rows",
+    "teacher": "each learns from a teacher of its own",
+    "few": "few rows, five digits each",
+    "manners": "how an image looks",
+    "people": "real people, by occupation and age",
+}
+
+
+def tasks_of(found):
+    """fedlib/study/guide.csv of results/search.csv; each task is also placed beside the
+    others alone, for the error of the guide."""
+    rows = found[~found.method.isin([CEILING, THREE])]
+    of = {by: rows[rows.winner_by == by] for by in JUDGED}
+    level = lambda by: of[by].pivot(index="task", columns="method", values="mean")
+    mean, worst = level("mean"), level("worst")
+    out = pd.DataFrame(map(guide.signs, mean.to_dict("index").values()), mean.index)
+    out.columns = guide.SIGNS
+    high = of["worst"].query("could_be_best").sort_values("mean", ascending=False)
+    out["first"] = high.groupby("task").method.agg(lambda m: ", ".join(m[:6]))
+    three = found[(found.method == THREE) & (found.winner_by == "worst")]
+    out["three"] = worst.max(axis=1) - three.set_index("task")["mean"]
+    for t in out.index if len(out) > 1 else ():
+        first = guide.nearest(out.loc[t, guide.SIGNS], out.drop(t))["first"]
+        out.loc[t, "error"] = worst.loc[t].max() - worst.loc[t, first.split(", ")[0]]
+    out.insert(0, "why", out.index.map(WHY))
+    return out.round(2).reset_index()
+
+
+# ---------------------------------------------------------------- of one row
 def words(c):
     """What a winner's cell is set to, beside what its task says of all."""
     own = json.loads(c.kwargs) if c else {}
