@@ -83,9 +83,8 @@ def main(*tasks):
         won = studies.read(PATH).get("pilot", {}) if PATH.exists() else {}
         for row, of in chosen(*runs).items():
             won[row] = won.get(row, {}) | of
-        PATH.write_text(
-            HEAD + yaml.safe_dump({"pilot": won}, sort_keys=False, width=100)
-        )
+        how = {"sort_keys": False, "default_flow_style": None}
+        PATH.write_text(HEAD + yaml.safe_dump({"pilot": won}, **how))
 
 
 if __name__ == "__main__":
