@@ -1,12 +1,13 @@
 """The table of the search: results/search.csv, and what figures and the page say of it.
 
+    python -m papers.search.table    results/search.csv -> fedlib/study/guide.csv
+
 Rows are methods, X+FT with fine-tuning for every client; each is judged at the winner
 of its search by the measure that is compared.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ import pandas as pd
 import torch
 from scipy import stats
 
+from fedlib.cli.program import program
 from fedlib.core.engine import run
 from fedlib.data import tasks
 from fedlib.measures import metrics, verdicts
@@ -24,6 +26,7 @@ from fedlib.methods.make import make
 from fedlib.methods.others import FT
 from fedlib.nets import MLP
 from fedlib.study import guide
+from fedlib.study.once import once
 
 RULE, CEILING, THREE = "last10_mean", "Centralised", "Best of three"
 OF_THREE = ["Local", "FedAvg", "FedAvg+FT"]
@@ -80,7 +83,9 @@ def verdict(d, margin):
 def table(decided, seeds):
     """results/search.csv: one row per row of the search, task and winner."""
     how = {(c.method, c.dataset, c.setting): (c, r) for c, r in decided.of()}
-    out = []
+    each = sorted({(c.method, c.kwargs) for c, _ in how.values()})
+    counts = once("search-gradients", decided.tier, gradients, each)
+    taken, out = dict(zip(each, counts)), []
     for by, (metric, _) in JUDGED.items():
         for task, x in values(seeds, by).items():
             best = could_be_best(x)
@@ -95,7 +100,8 @@ def table(decided, seeds):
                     "less_local": less["Local"],
                 }
                 said |= {"could_be_best": row in best, "setting": words(c)}
-                said |= {"gradients": gradients(c) if c else None, "bytes": sent(r)}
+                cost = taken[c.method, c.kwargs] if c else None
+                said |= {"gradients": cost, "bytes": sent(r)}
                 out.append(said)
     return pd.DataFrame(out)
 
@@ -157,19 +163,18 @@ class Counted(MLP):
         return super().feat(*args)
 
 
-def gradients(c):
-    """Gradients of a client in a round, of a cell's method at its setting: counted in
-    the second and third round of two clients; scoring does not count."""
-    return _gradients(c.method, c.kwargs)
+def gradients(cells):
+    """Gradients of a client in a round, of methods at their settings [(name, kwargs)]:
+    counted in the second and third round of two clients; scoring does not count."""
+    return [counted(name, json.loads(kwargs)) for name, kwargs in cells]
 
 
-@functools.cache
-def _gradients(name, kwargs):
+def counted(name, kwargs):
     data = {"name": "synthetic", "alpha": 0.5, "beta": 0.5, "sizes": [160, 160]}
     task = tasks.build({"data": data, "network": {"name": "MLP", "hidden": 8}}, 0, "")
     net = task.network
     task = replace(task, network=Counted(net.inputs, net.hidden, net.K), batch=16)
-    method, seen = make(name, task, **json.loads(kwargs) | {"lr": 0.001}), []
+    method, seen = make(name, task, **kwargs | {"lr": 0.001}), []
     for rounds in 1, 3:  # both are scored before round 0, and never again
         Counted.seen, how = 0, {"how": "loop", "every": 4, "splits": ("test",)}
         run(method, task, 3, upto=rounds, progress=False, **how)
@@ -181,14 +186,25 @@ def _gradients(name, kwargs):
 def regret(seeds, by, draws=1000):
     """Points behind the best row of each task, the largest over the tasks: with its 90
     % interval over seeds drawn with replacement -> frame [rows]."""
-    rng, each = np.random.default_rng(0), values(seeds, by)
-    each = {t: x.drop(columns=CEILING, errors="ignore") for t, x in each.items()}
-    behind = lambda x: x.mean().rsub(x.mean().max())
+    rng, behind = np.random.default_rng(0), []
+    for x in values(seeds, by).values():
+        x = x.drop(columns=CEILING, errors="ignore")
+        at = rng.integers(0, len(x), (draws + 1, len(x)))
+        at[0] = range(len(x))  # the seeds as they are
+        level = x.to_numpy()[at].mean(axis=1)  # [draws + 1, rows]
+        behind.append(
+            pd.DataFrame(level.max(1, keepdims=True) - level, columns=x.columns)
+        )
+    largest = pd.concat(behind).groupby(level=0).max()
+    ends = largest[1:].quantile([0.05, 0.95]).T.set_axis(["lo", "hi"], axis=1)
+    return pd.concat([largest.loc[0].rename("regret"), ends], axis=1)
 
-    def largest(draw):
-        return pd.DataFrame({t: behind(draw(x)) for t, x in each.items()}).max(axis=1)
 
-    again = lambda x: x.iloc[rng.integers(0, len(x), len(x))]
-    found = pd.DataFrame([largest(again) for _ in range(draws)])
-    ends = found.quantile([0.05, 0.95]).T.set_axis(["lo", "hi"], axis=1)
-    return pd.concat([largest(lambda x: x).rename("regret"), ends], axis=1)
+def main():
+    """write what the guide of fedlib knows, from results/search.csv"""
+    known = tasks_of(pd.read_csv("results/search.csv"))
+    known.to_csv(guide.TASKS, index=False, lineterminator="\n")
+
+
+if __name__ == "__main__":
+    program(main)
