@@ -14,7 +14,7 @@ from where import ROOT
 
 from fedlib.core import files, record
 from fedlib.measures import bias
-from fedlib.study import audit, store, studies
+from fedlib.study import audit, guide, store, studies
 from repro import decide, papers
 
 
@@ -152,6 +152,19 @@ def test_a_run_is_a_row_with_and_without_each_number_of_passes():
     assert (plain.method, plain.setting) == ("FedAvg", "lr=0.0115")
     each = {row.setting: {*x.views.values()} for row, x in rest}
     assert each == {f"lr=0.0115;tune={k}": {k} for k in shown.values()}
+
+
+def test_the_guide_is_that_of_the_table_and_knows_its_own_tasks():
+    table, known = papers.module("search", "table"), pd.read_csv(guide.TASKS)
+    found = pd.read_csv(ROOT / "results/search.csv")
+    pd.testing.assert_frame_equal(known, table.tasks_of(found), check_dtype=False)
+    mean = found[found.winner_by == "mean"].pivot(
+        index="task", columns="method", values="mean"
+    )
+    for task, level in mean.iterrows():
+        told = guide.advice(level.to_dict())
+        assert f"nearest is {task}:" in told and f"Of {len(known)} tasks" in told
+    assert guide.advice({"Local": 1.0, "FedAvg": 2.0}) == ""
 
 
 BOTH, FOUR = {"FedAvg": {}, "FedProx": {"mu": 0.1}}, {"FedProx": {"mu": [1, 2, 3, 4]}}

@@ -21,7 +21,7 @@ from fedlib.methods import search
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.methods.make import make
 from fedlib.nets import MLP
-from fedlib.study import compare
+from fedlib.study import compare, guide
 from fedlib.study.compare import Comparison, view_of
 
 OWN = [("pre", "personal", s) for s in ("test", "val")]
@@ -188,6 +188,15 @@ def test_seeds_and_methods_are_those_that_were_asked_for(tmp_path):
     other = fedlib.compare(["FedAvg"], task, **told | {"cohort": 2})
     assert other.records["FedAvg"][0].meta["cohort"] == 2
     assert len(list(tmp_path.glob("FedAvg-*/0/record"))) == 2
+
+
+def test_three_cheap_methods_are_placed_beside_a_task_that_was_searched(three):
+    task = toy(MLP(5, 4, 3))
+    got = fedlib.compare(["Local", "FedAvg", "FedAvg+FT"], task, 3)
+    a = {k: r["pre", view_of(r), "val"] for k, (r,) in got.records.items()}
+    level = {k: 100 * v.mean(1).max() for k, v in a.items()}  # the best round counts
+    assert got.guide() == guide.advice(level) != "" and got.guide() in repr(got)
+    assert three.guide() == ""
 
 
 def test_winners_by_mean_and_by_worst_tenth_are_those_of_three_pilots(tmp_path):

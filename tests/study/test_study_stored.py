@@ -213,6 +213,19 @@ def test_what_may_be_packed_and_which_logs_are_kept(repo):
             assert {t["verdict"] for t in told} == {"same"}
 
 
+def test_of_a_searchs_pilots_validation_rows_are_kept(repo):
+    logs = {"FedAvg": ["cohort"]}
+    write(repo, book(main={"logs": logs, "seeds": {"pilot": 1}, "draws": 2}))
+    for c in cells():
+        save(c)
+    audit.pack(["toy/main"])
+    run = experiment.study(*MAIN, workers=1)
+    for c, r in zip(run.cells, run.records):
+        assert {split for _, _, split in r.views} == {"val"}
+        assert [*r.logs] == logs.get(c.method, [])
+    assert len(run.validation("last10_mean")) == len(run.cells) == 4
+
+
 def test_check_names_what_is_missing_foreign_or_of_other_versions(repo, monkeypatch):
     audit.pack()
     write(repo, book(main={"seeds": 1}))
