@@ -28,7 +28,9 @@ from fedlib.nets import MLP
 from fedlib.study import guide
 from fedlib.study.once import once
 
-RULE, CEILING, THREE = "last10_mean", "Centralised", "Best of three"
+RULE, THREE, TWICE = "last10_mean", "Best of three", " 2x"
+CEILING = "Centralised"
+CONTROLS = [CEILING, f"FedAvg{TWICE}", f"FedAvg{TWICE}{FT}"]
 OF_THREE = ["Local", "FedAvg", "FedAvg+FT"]
 JUDGED = {"mean": ("mean_acc", 1.0), "worst": ("worst10_acc", 2.0)}  # metric, margin
 FAMILIES = ("base", "fair", "drift", "flat", "domains", "personal")
@@ -38,7 +40,19 @@ def family(row):
     """The family of a row's method, as the packages of fedlib.methods."""
     if row == THREE:
         return "base"
-    return METHODS[row.removesuffix(FT)].__module__.split(".")[2]
+    return METHODS[plain(row).removesuffix(FT)].__module__.split(".")[2]
+
+
+def plain(row):
+    """The method of a row: "FedAvg 2x+FT" is FedAvg+FT with twice the batches."""
+    return row.replace(TWICE, "")
+
+
+def beside(decided, twice):
+    """A Study with the rows of both; those with twice the batches are "FedAvg 2x"."""
+    named = lambda c: replace(c, method=c.method.replace("FedAvg", f"FedAvg{TWICE}"))
+    cells = [*decided.cells, *map(named, twice.cells)]
+    return replace(decided, cells=cells, records=decided.records + twice.records)
 
 
 def best_of_three(decided, seeds):
@@ -63,8 +77,8 @@ def values(seeds, by):
 
 def could_be_best(x):
     """The rows of x [S, rows] that no paired test puts below the leading one, after
-    Holm's correction; the ceiling is no row."""
-    x = x.drop(columns=CEILING, errors="ignore")
+    Holm's correction; controls are no rows."""
+    x = x.drop(columns=CONTROLS, errors="ignore")
     top, n = x.mean().idxmax(), len(x)
     d = x.drop(columns=top).rsub(x[top], axis=0)
     error = d.std(ddof=1) / n**0.5
@@ -83,7 +97,7 @@ def verdict(d, margin):
 def table(decided, seeds):
     """results/search.csv: one row per row of the search, task and winner."""
     how = {(c.method, c.dataset, c.setting): (c, r) for c, r in decided.of()}
-    each = sorted({(c.method, c.kwargs) for c, _ in how.values()})
+    each = sorted({(plain(c.method), c.kwargs) for c, _ in how.values()})
     counts = once("search-gradients", decided.tier, gradients, each)
     taken, out = dict(zip(each, counts)), []
     for by, (metric, _) in JUDGED.items():
@@ -100,7 +114,7 @@ def table(decided, seeds):
                     "less_local": less["Local"],
                 }
                 said |= {"could_be_best": row in best, "setting": words(c)}
-                cost = taken[c.method, c.kwargs] if c else None
+                cost = taken[plain(c.method), c.kwargs] if c else None
                 said |= {"gradients": cost, "bytes": sent(r)}
                 out.append(said)
     return pd.DataFrame(out)
@@ -121,7 +135,7 @@ WHY = {
 def tasks_of(found):
     """fedlib/study/guide.csv of results/search.csv; each task is also placed beside the
     others alone, for the error of the guide."""
-    rows = found[~found.method.isin([CEILING, THREE])]
+    rows = found[~found.method.isin([*CONTROLS, THREE])]
     of = {by: rows[rows.winner_by == by] for by in JUDGED}
     level = lambda by: of[by].pivot(index="task", columns="method", values="mean")
     mean, worst = level("mean"), level("worst")
@@ -188,7 +202,7 @@ def regret(seeds, by, draws=1000):
     % interval over seeds drawn with replacement -> frame [rows]."""
     rng, behind = np.random.default_rng(0), []
     for x in values(seeds, by).values():
-        x = x.drop(columns=CEILING, errors="ignore")
+        x = x.drop(columns=CONTROLS, errors="ignore")
         at = rng.integers(0, len(x), (draws + 1, len(x)))
         at[0] = range(len(x))  # the seeds as they are
         level = x.to_numpy()[at].mean(axis=1)  # [draws + 1, rows]

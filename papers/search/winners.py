@@ -73,18 +73,21 @@ def chosen(drawn, *finals):
 
 
 def main(*tasks):
-    """choose settings; compute what is missing of the studies pilot and final
+    """choose settings; compute what is missing of pilots and finals
 
     tasks: those of the studies
     """
-    changes, runs = {"tasks": [*tasks]} if tasks else {}, []
-    for name in "pilot", "final":
-        runs.append(unfolded(study("search", name, **changes)))
-        won = studies.read(PATH).get("pilot", {}) if PATH.exists() else {}
-        for row, of in chosen(*runs).items():
-            won[row] = won.get(row, {}) | of
-        how = {"sort_keys": False, "default_flow_style": None}
-        PATH.write_text(HEAD + yaml.safe_dump({"pilot": won}, **how))
+    changes = {"tasks": [*tasks]} if tasks else {}
+    for pilot, final in ("pilot", "final"), ("twice", "twice_final"):
+        runs = []
+        for name in pilot, final:
+            runs.append(unfolded(study("search", name, **changes)))
+            every = studies.read(PATH) if PATH.exists() else {}
+            won = every.setdefault(pilot, {})
+            for row, of in chosen(*runs).items():
+                won[row] = won.get(row, {}) | of
+            how = {"sort_keys": False, "default_flow_style": None}
+            PATH.write_text(HEAD + yaml.safe_dump(every, **how))
 
 
 if __name__ == "__main__":
