@@ -40,19 +40,20 @@ def family(row):
     """The family of a row's method, as the packages of fedlib.methods."""
     if row == THREE:
         return "base"
-    return METHODS[plain(row).removesuffix(FT)].__module__.split(".")[2]
+    name = row.replace(TWICE, "").removesuffix(FT)
+    return METHODS[name].__module__.split(".")[2]
 
 
-def plain(row):
-    """The method of a row: "FedAvg 2x+FT" is FedAvg+FT with twice the batches."""
-    return row.replace(TWICE, "")
+def doubled(method):
+    """The row of a method with twice the batches."""
+    return method.replace("FedAvg", f"FedAvg{TWICE}")
 
 
-def beside(decided, twice):
-    """A Study with the rows of both; those with twice the batches are "FedAvg 2x"."""
-    named = lambda c: replace(c, method=c.method.replace("FedAvg", f"FedAvg{TWICE}"))
-    cells = [*decided.cells, *map(named, twice.cells)]
-    return replace(decided, cells=cells, records=decided.records + twice.records)
+def seeds_of(decided, twice):
+    """Every number of both studies, and of the best of three."""
+    one, two = (run.seeds(rules=(RULE,)) for run in (decided, twice))
+    two["method"] = two.method.map(doubled)
+    return pd.concat([one, two, best_of_three(decided, one)], ignore_index=True)
 
 
 def best_of_three(decided, seeds):
@@ -94,10 +95,12 @@ def verdict(d, margin):
     return {"yes": "better", "no": "worse", "undecided": "open"}.get(said, said)
 
 
-def table(decided, seeds):
+def table(decided, twice, seeds):
     """results/search.csv: one row per row of the search, task and winner."""
     how = {(c.method, c.dataset, c.setting): (c, r) for c, r in decided.of()}
-    each = sorted({(plain(c.method), c.kwargs) for c, _ in how.values()})
+    for c, r in twice.of():
+        how[doubled(c.method), c.dataset, c.setting] = c, r
+    each = sorted({(c.method, c.kwargs) for c, _ in how.values()})
     counts = once("search-gradients", decided.tier, gradients, each)
     taken, out = dict(zip(each, counts)), []
     for by, (metric, _) in JUDGED.items():
@@ -114,7 +117,7 @@ def table(decided, seeds):
                     "less_local": less["Local"],
                 }
                 said |= {"could_be_best": row in best, "setting": words(c)}
-                cost = taken[plain(c.method), c.kwargs] if c else None
+                cost = taken[c.method, c.kwargs] if c else None
                 said |= {"gradients": cost, "bytes": sent(r)}
                 out.append(said)
     return pd.DataFrame(out)
@@ -142,6 +145,7 @@ def tasks_of(found):
     out = pd.DataFrame(map(guide.signs, mean.to_dict("index").values()), mean.index)
     out.columns = guide.SIGNS
     high = of["worst"].query("could_be_best").sort_values("mean", ascending=False)
+    high = high[~high.setting.str.contains("tune=0")]  # that is the row without +FT
     out["first"] = high.groupby("task").method.agg(lambda m: ", ".join(m[:6]))
     three = found[(found.method == THREE) & (found.winner_by == "worst")]
     out["three"] = worst.max(axis=1) - three.set_index("task")["mean"]
