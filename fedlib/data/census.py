@@ -26,15 +26,16 @@ Letters: N persons, C clients.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
+from pydantic import Field
 
-from ..core.errors import SEEDS, check_bytes
+from ..core.errors import COUNT, check_bytes
 from ..core.pool import Pool
 from . import people as acs
-from .settings import settings
+from .settings import Amount, Seed, settings
 
 UNIFORM = (  # the uniform numbers of a person, in the order in which they are drawn
     "sex race race_code foreign citizen birthplace married single disabled ear eye "
@@ -84,24 +85,23 @@ class Effects(NamedTuple):
         return float((change * (1 - 2 * self.s)).double().mean())
 
 
-ROOM = {"clients": (1, len(acs.STATES)), "n_mean": (4,), "n_test": (4,)}
-ROOM |= {"shift": (0,), "draw": (0, SEEDS)}
-KNOBS = dict.fromkeys(Knobs._fields, (0,))
+States = Annotated[int, Field(ge=1, le=len(acs.STATES))]
+Persons = Annotated[int, Field(ge=4, le=COUNT)]
 
 
-@settings(task=acs.TASKS, group=acs.GROUPS, **ROOM, **KNOBS)
+@settings
 def census(
-    task: str = "income",
-    group: str = "sex",
-    clients: int = 51,
-    n_mean: int = 600,
-    n_test: int = 1000,
-    shift: float = 1.0,
-    bias_sex: float = 1.0,
-    bias_race: float = 1.0,
-    indirect_sex: float = 1.0,
-    indirect_race: float = 1.0,
-    draw: int = 0,
+    task: acs.Question = "income",
+    group: acs.Group = "sex",
+    clients: States = 51,
+    n_mean: Persons = 600,
+    n_test: Persons = 1000,
+    shift: Amount = 1.0,
+    bias_sex: Amount = 1.0,
+    bias_race: Amount = 1.0,
+    indirect_sex: Amount = 1.0,
+    indirect_race: Amount = 1.0,
+    draw: Seed = 0,
 ) -> Pool:
     """The procedural census as a Pool whose owner is the state; Pool.a holds the group,
     Pool.test the separate test draw.
@@ -122,8 +122,8 @@ def census(
     return acs.pool("procedural census", x, y, *of, test)
 
 
-@settings(task=acs.TASKS)
-def counterfactual(task: str = "income", **given) -> Effects:
+@settings
+def counterfactual(task: acs.Question = "income", **given) -> Effects:
     """What the persons of `census` with the same arguments, row by row, would answer if
     they had the other sex.
 
@@ -156,13 +156,13 @@ def drawn(**given):
 
 
 # ---------------------------------------------------------------- noise
-@settings(**ROOM)
+@settings
 def noise(
-    clients: int = 51,
-    n_mean: int = 600,
-    n_test: int = 1000,
-    shift: float = 1.0,
-    draw: int = 0,
+    clients: States = 51,
+    n_mean: Persons = 600,
+    n_test: Persons = 1000,
+    shift: Amount = 1.0,
+    draw: Seed = 0,
 ) -> dict:
     """All random numbers: per client u [6] and its size, per person uniform and normal
     numbers, training persons first.

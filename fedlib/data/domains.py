@@ -14,19 +14,19 @@ k of a domain and split does not depend on how many are asked for.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..core.errors import SEEDS, check_whole, is_whole
+from ..core.errors import check_whole, is_whole
 from ..core.pool import Pool
 from . import glyphs as g
 from .glyphs import CHUNK, STYLES, Dice, colour, over
-from .settings import settings
+from .settings import Count, Pixels, Seed, Share, Some, named, settings
 
 
 @dataclass(frozen=True)
@@ -105,15 +105,15 @@ DRAWN = 32  # smaller images are drawn with so many pixels and then shrunk
 EVEN = 0.2  # so much of every prior is uniform: no class is missing anywhere
 
 
-@settings(preset=PRESETS, size=(16, 128), warp=(0, 1), classes=(2,), seed=(0, SEEDS))
+@settings
 def domains(
-    preset: str,
-    n: int | Sequence[int] = 500,
-    size: int = 32,
-    warp: float = 1.0,
-    classes: int | None = None,
+    preset: Annotated[str, named(PRESETS, "preset")],
+    n: Count | Some[Count] = 500,
+    size: Pixels = 32,
+    warp: Share = 1.0,
+    classes: g.Classes | None = None,
     split: str = "train",
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Pool:
     """Glyph images as a Pool whose owner is the domain: x [N, 3, size, size] in [0, 1],
     y [N]; rows in the order of PRESETS.

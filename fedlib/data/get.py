@@ -3,8 +3,7 @@
     status("cifar10")        "missing"
     get("cifar10")           [Path("data/cifar-10-batches-py")]
 
-Nothing is fetched unless somebody asks: by `get`, by `python -m fedlib data get`, or by
-a source with download=True.
+Nothing is fetched unless somebody asks: by `get`, or by `python -m fedlib data get`.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ TORCHVISION = {  # what torchvision fetches and checks: its class, and the folde
 FILES = {name: (folder,) for name, (_, folder) in TORCHVISION.items()} | {
     "office10": (images.OFFICE,),
     "tiny_imagenet": (images.TINY,),
-    "domainbed": tuple(Archive(v.folder) for v in images.LAYOUTS.values()),
+    "domainbed": tuple(Archive(folder) for folder, *_ in images.LAYOUTS.values()),
     "acs": people.SURVEY,
 }
 HAND = {

@@ -25,21 +25,21 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image, ImageDraw, ImageFont
+from pydantic import Field
 from torch import Tensor
 
-from ..core.errors import SEEDS, check_bytes, is_whole, refuse_if
+from ..core.errors import COUNT, check_bytes, is_whole, refuse_if
 from ..core.pool import Pool
-from .settings import each, settings
+from .settings import Count, Different, Pixels, Seed, Share, Some, named, settings
 
 CHUNK = 500  # a constant of the format: changing it changes every image
 
@@ -436,32 +436,27 @@ def filled(counts, size, chunk_of):
 
 def numbers(at, n, owners, size):
     """How many images each owner has; ValueError unless each has one, and all fit."""
-    fit = isinstance(n, (list, tuple)) and len(n) == owners
-    wrong, at = not fit or not all(is_whole(m) and m >= 1 for m in n), f"{at}: n = {n}"
+    wrong, at = len(n) != owners or min(n) < 1, f"{at}: n = {n}"
     refuse_if(wrong, f"{at}: give at least one image for each of {owners} owners")
     check_bytes(at, sum(n) * 3 * size**2 * 4)
     return tuple(n)
 
 
-@settings(
-    classes=(2,),
-    styles=each("str", STYLES, different=True),
-    seed=(0, SEEDS),
-    spurious=(0, 1),
-    clutter=(0, 1),
-    size=(16, 128),
-    warp=(0, 1),
-)
+Classes = Annotated[int, Field(ge=2, le=COUNT)]
+Named = Annotated[str, named(STYLES, "style")]
+
+
+@settings
 def glyphs(
-    n: int | Sequence[int],
-    classes: int = 10,
-    styles: Sequence[str] = ("photo", "cartoon", "painting", "sketch"),
+    n: Count | Some[Count],
+    classes: Classes = 10,
+    styles: Named | Different[Named] = ("photo", "cartoon", "painting", "sketch"),
     split: str = "train",
-    seed: int = 0,
-    spurious: float = 0.35,
-    clutter: float = 0.5,
-    size: int = 32,
-    warp: float = 1.0,
+    seed: Seed = 0,
+    spurious: Share = 0.35,
+    clutter: Share = 0.5,
+    size: Pixels = 32,
+    warp: Share = 1.0,
 ) -> Pool:
     """`n` glyph images as a Pool whose owner is the style: x [N, 3, size, size] in [0,
     1], y [N].

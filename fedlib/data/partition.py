@@ -11,23 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.errors import SEEDS, check_positive, refuse_if, short
-from .settings import settings
+from ..core.errors import refuse_if, short
+from .settings import Count, Positive, Seed, Whole, settings
 
 TRIES = 10_000  # redraws before the Dirichlet partitions give up
 
 
-SEED = 0, SEEDS
-CLIENTS = {"clients": (1,), "least": (0,), "seed": SEED}
-
-
-@settings(alpha=check_positive, **CLIENTS)
+@settings
 def dirichlet(
-    y: Tensor,
-    clients: int,
-    alpha: float,
-    seed: int = 0,
-    least: int = 20,
+    y: Tensor, clients: Count, alpha: Positive, seed: Seed = 0, least: Whole = 20
 ) -> list[Tensor]:
     """Label skew: the rows of each class are shared out by proportions drawn from
     Dirichlet(alpha, ..., alpha) over clients.
@@ -48,13 +40,9 @@ def dirichlet(
     return redrawn(cuts, y, clients, seed, least)
 
 
-@settings(alpha=check_positive, **CLIENTS)
+@settings
 def dirichlet_capped(
-    y: Tensor,
-    clients: int,
-    alpha: float,
-    seed: int = 0,
-    least: int = 40,
+    y: Tensor, clients: Count, alpha: Positive, seed: Seed = 0, least: Whole = 40
 ) -> list[Tensor]:
     """Label skew with a cap: as `dirichlet`, but class by class, and a client that
     already has its share gets no further class.
@@ -80,9 +68,9 @@ def dirichlet_capped(
     return redrawn(cuts, y, clients, seed, least)
 
 
-@settings(clients=(1,), labels=(1,), seed=SEED)
+@settings
 def labels_per_client(
-    y: Tensor, clients: int, labels: int, seed: int = 0
+    y: Tensor, clients: Count, labels: Count, seed: Seed = 0
 ) -> list[Tensor]:
     """Label skew in the manner of McMahan et al. (AISTATS 2017): every client holds
     exactly `labels` classes.
@@ -99,8 +87,8 @@ def labels_per_client(
     return shared(y, holds, labels, rng)
 
 
-@settings(clients=(1,), labels=(1,), seed=SEED)
-def ring(y: Tensor, clients: int, labels: int, seed: int = 0) -> list[Tensor]:
+@settings
+def ring(y: Tensor, clients: Count, labels: Count, seed: Seed = 0) -> list[Tensor]:
     """Label skew in a ring of classes: client c holds `labels` classes in a row, from
     class c on, counted modulo K.
 
@@ -121,8 +109,8 @@ def natural(owner: Tensor) -> list[Tensor]:
     return [ascending(np.flatnonzero(owner == o)) for o in np.unique(owner)]
 
 
-@settings(per_domain=(1,), seed=SEED)
-def by_domain(owner: Tensor, per_domain: int = 1, seed: int = 0) -> list[Tensor]:
+@settings
+def by_domain(owner: Tensor, per_domain: Count = 1, seed: Seed = 0) -> list[Tensor]:
     """Feature skew: `per_domain` clients of equal size (to within one row) for each
     domain; owner [N].
 

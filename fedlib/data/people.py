@@ -22,9 +22,9 @@ Letters: N persons, D inputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ import torch
 from ..core.errors import refuse_if
 from ..core.pool import Block, Groups, Pool
 from .files import Archive, DataError, data_root
-from .settings import each, settings
+from .settings import Count, Different, named, settings
 
 
 # ---------------------------------------------------------------- the encoder
@@ -214,16 +214,19 @@ def encode(frame, task: str):
 
 
 # ---------------------------------------------------------------- the survey's files
-@settings(
-    task=TASKS, group=GROUPS, states=each("str", STATES, different=True), rows=(1,)
-)
+Question = Annotated[str, named(TASKS, "task")]
+Group = Annotated[str, named(GROUPS, "group")]
+State = Annotated[str, named(FIPS, "state")]
+
+
+@settings
 def acs(
-    task: str = "income",
-    group: str = "sex",
+    task: Question = "income",
+    group: Group = "sex",
     root=None,
-    year: str = "2018",
-    states: str | Sequence[str] | None = None,
-    rows: int | None = 5000,
+    year: str | int = "2018",
+    states: State | Different[State] | None = None,
+    rows: Count | None = 5000,
 ) -> Pool:
     """The survey as a Pool whose owner is the state; Pool.a holds the group of each
     person.
@@ -326,8 +329,12 @@ ADULT = (
 )
 
 
-@settings(group=("sex",), by=("occupation", "education"), least=(1,))
-def adult(group: str = "sex", by: str = "occupation", least: int = 200) -> Pool:
+@settings
+def adult(
+    group: Literal["sex"] = "sex",
+    by: Literal["occupation", "education"] = "occupation",
+    least: Count = 200,
+) -> Pool:
     """Adult as a Pool whose owner is an occupation, or education, and an age band, such
     as "Sales 31-45"; Pool.a holds the sex (men 0, women 1).
 

@@ -19,7 +19,7 @@ import torch
 from pydantic import AfterValidator, Field
 
 from .. import nets
-from ..core.errors import COUNT, SEEDS, check_whole, known, refuse_if
+from ..core.errors import SEEDS, check_whole, known, refuse_if
 from ..core.pool import parity
 from ..core.task import Task
 from ..nets.clip import Adapter, Prompts
@@ -27,7 +27,7 @@ from . import digits, images, partition, people
 from .census import census
 from .domains import domains
 from .glyphs import glyphs
-from .settings import Model, check
+from .settings import Count, Model, Share, check
 from .synthetic import synthetic
 
 
@@ -68,9 +68,7 @@ def one_of(kind):
     return Annotated[dict[str, Any], AfterValidator(plain)]
 
 
-Count = Annotated[int, Field(ge=1, le=COUNT)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Three = Field(min_length=3, max_length=3)
+Three = Annotated[Sequence[Share], Field(min_length=3, max_length=3)]
 Guest = str | int | float
 
 
@@ -93,7 +91,7 @@ class Description(Model):
     groups: Parity = None
     guest: Guest | list[Guest] = None
     batch: Count = 32
-    parts: Annotated[Sequence[Share], Three] = (0.8, 0.1, 0.1)
+    parts: Three = (0.8, 0.1, 0.1)
     train: Any = None
     source: str = None
     test: Labels | list[Count] | None = None

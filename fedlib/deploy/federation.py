@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -29,12 +28,11 @@ from ..core.given import check_run
 from ..core.method import Method
 from ..core.pool import Block, Groups, Pool
 from ..data import tasks
-from ..data.settings import Model
-from ..data.tasks import Count, Share, Three
+from ..data.settings import Count, Model, Seed, Some, Whole
+from ..data.tasks import Three
 from ..methods.make import make
 from . import rows
 
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Seconds = Annotated[float, Field(ge=0, le=1e6)]
 DECIDE = "method", "task", "cohort", "seed", "every", "own"  # with rounds, the numbers
 
@@ -44,7 +42,7 @@ class Data(Model):
 
     clients: Count
     classes: Count
-    shape: Annotated[list[Count], Field(min_length=1)]  # of one row
+    shape: Some[Count]  # of one row
     network: Any  # {"name": ..., its sizes}, or in Python the network
     name: str = "federation"
     kind: Literal["own", "real", "synthetic", "stand-in"] = "own"
@@ -52,7 +50,7 @@ class Data(Model):
     dtype: Literal["float32", "float64"] = "float32"
     groups: Any = None  # the fields of Groups, or Groups
     split: Seed = 0  # how the rows of a file are cut, as in Task.from_rows
-    parts: Annotated[Sequence[Share], Three] = (0.8, 0.1, 0.1)
+    parts: Three = (0.8, 0.1, 0.1)
 
 
 class Federation(Model):
@@ -60,8 +58,8 @@ class Federation(Model):
 
     method: Any  # {"name": ..., its hyper-parameters}, or in Python the method
     task: Data
-    rounds: Annotated[int, Field(ge=0)]
-    cohort: Annotated[int, Field(ge=0)] = 0
+    rounds: Whole
+    cohort: Whole = 0
     seed: Seed = 0
     every: Count = 1  # rounds between evaluations
     own: bool = False  # also score every client's model as it was uploaded
