@@ -10,8 +10,6 @@ ledger, and what has nothing to compute by its anchor in the source of its page 
 the book.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ a link that leads nowhere, an id used twice, a picture without a description, a 
 from another host. What weighs and moves is looked at in a browser (repro.browse).
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

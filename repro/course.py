@@ -20,8 +20,6 @@ book/course/plan.yaml is the plan of the weeks: a list of {title, pages, lab, cl
 project}; lab and class name the page whose lab and exercise for a class are done.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter

@@ -3,8 +3,6 @@ lowest of several, the best value of an axis, a run under another name; called b
 notebooks of papers, as repro.ledger.lead and so on.
 """
 
-from __future__ import annotations
-
 import pandas as pd
 
 from repro.metrics import METRICS

@@ -9,8 +9,6 @@ that the same code and parameters give the same bytes. A run that fails leaves i
 half-done notebook in runs/failed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import multiprocessing

@@ -30,8 +30,6 @@ than the margin.
     not run         we have no number
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import defaultdict

@@ -16,8 +16,6 @@ For each key the ledger takes the best tier there is. The verdicts are those of
 repro.judge.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import os

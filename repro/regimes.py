@@ -22,8 +22,6 @@ paper.yaml says where a paper needs more:
       unsaid             {what: [data sets]}, what the paper does not say, of SAYS
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from statistics import mean, median

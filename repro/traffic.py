@@ -10,8 +10,6 @@ those of one message, messages how many there are in a round. Rows and labels do
 leave. bytes.csv puts the tensors of a name together.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

@@ -24,8 +24,6 @@ clients there are, and a person can be asked what would be if only the sex diffe
 Letters: N persons, C clients.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, NamedTuple
 
 import numpy as np

@@ -13,8 +13,6 @@ Lopez-Paz. In Search of Lost Domain Generalization. ICLR 2021, whose code is Dom
 no image of ours is in two domains.
 """
 
-from __future__ import annotations
-
 import functools
 from importlib.util import find_spec
 from pathlib import Path

@@ -11,8 +11,6 @@ shortcut that misleads elsewhere. Images come in chunks of 500 as in `glyphs`, s
 k of a domain and split does not depend on how many are asked for.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from dataclasses import dataclass
 from functools import partial

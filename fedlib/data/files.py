@@ -2,8 +2,6 @@
 What is read is not trusted: a file is as it was published, or refused.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle

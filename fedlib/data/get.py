@@ -6,8 +6,6 @@
 Nothing is fetched unless somebody asks: by `get`, or by `python -m fedlib data get`.
 """
 
-from __future__ import annotations
-
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple

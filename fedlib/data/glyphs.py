@@ -21,8 +21,6 @@ for, and different splits never share an image.
 Letters: N images, S pixels per side, K classes, F fonts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from functools import lru_cache

@@ -22,8 +22,6 @@ Stanford course CS231N, 2015. Office-Caltech-10: Gong et al., CVPR 2012, as dist
 with FedBN (Li et al., ICLR 2021).
 """
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter
 from pathlib import PurePosixPath

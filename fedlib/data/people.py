@@ -20,8 +20,6 @@ from left to right. Column 0 is 1 for women.
 Letters: N persons, D inputs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple

@@ -2,8 +2,6 @@
 or of a pydantic model of a description.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Sequence

@@ -16,8 +16,6 @@ the same to all ten scores of a row, so alpha alone, with the sizes and the draw
 changes no label: teachers differ as much at alpha = 0.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

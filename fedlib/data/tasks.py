@@ -5,8 +5,6 @@
  network: {name: CNN}, batch: 64}
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import json

@@ -12,8 +12,6 @@ app's pyproject.toml.
     task.network.hidden = 32
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from dataclasses import fields, is_dataclass
@@ -24,6 +22,7 @@ import torch
 from pydantic import Field
 
 from ..core.engine import bind
+from ..core.errors import refuse_if
 from ..core.given import check_run
 from ..core.method import Method
 from ..core.pool import Block, Groups, Pool
@@ -150,8 +149,8 @@ def nested(found, mark):
         here = tree
         for k in above:
             here = here.setdefault(k, {})
-            if not isinstance(here, dict):
-                raise ValueError(f"{path!r}: {k!r} has a value of its own")
+            own = f"{path!r}: {k!r} has a value of its own"
+            refuse_if(not isinstance(here, dict), own)
         if name:
             here[name] = leaf
     return tree

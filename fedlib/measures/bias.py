@@ -7,8 +7,6 @@ as in EquFL, eqs 1 to 4. A cell without rows is skipped; a comparison that fewer
 two groups are left for is NaN, and so is what is made from it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..core.errors import refuse_if

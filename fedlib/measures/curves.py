@@ -4,8 +4,6 @@ percent, Gini as a fraction.
 Letters: E evaluated rounds, R rounds, C clients.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ accuracy (FedAS, Figure 3a).
 A model is a tree with P parameters; its scores are a tree of the same shape.
 """
 
-from __future__ import annotations
-
 import torch
 
 from ..core.local import grad, scan

@@ -8,8 +8,6 @@ Letters: N rows, p points per axis. A model is a flat dict name -> tensor; losse
 means in nats per row.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

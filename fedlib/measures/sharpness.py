@@ -11,8 +11,6 @@ tensor; one with `parts` (`landscape.data_loss`) is differentiated part by part,
 memory of one. Buffers of batch norm are held fixed.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import NamedTuple

@@ -4,8 +4,6 @@ over settings.
 S seeds, M methods, N settings (data sets). Missing values are refused, not skipped.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -21,8 +21,6 @@ lower than ALPHA so that all looks together err in ALPHA (Pocock 1977, for t ins
 z): benchmarks.verdicts simulates it, for sentences of each kind.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Charts that set methods against each other: violins, ranks, arrows."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..measures.metrics import worst

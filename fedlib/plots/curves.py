@@ -4,8 +4,6 @@ Letters: C clients, R rounds, E evaluated rounds, S seeds, M clients of a cohort
 Accuracies are drawn in the unit they come in.
 """
 
-from __future__ import annotations
-
 import matplotlib as mpl
 import numpy as np
 from scipy.special import stdtrit

@@ -1,7 +1,5 @@
 """Figures on disk: the same bytes for the same drawing, and where each comes from."""
 
-from __future__ import annotations
-
 import html
 import io
 import json

@@ -1,7 +1,5 @@
 """Where names stand in a figure: beside the ends of lines, beside points, in rows."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.optimize import isotonic_regression
 

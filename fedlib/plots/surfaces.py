@@ -1,7 +1,5 @@
 """The loss around a model: contours side by side, and data of the book's 3-D views."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

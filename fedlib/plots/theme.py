@@ -5,8 +5,6 @@ colour for a CSS variable of the same name (`PALETTE`), so one file serves both 
 Colour is never the only sign: each method has a dash and a marker of its own.
 """
 
-from __future__ import annotations
-
 import os
 from functools import cache
 from pathlib import Path

@@ -12,8 +12,6 @@ seaborn gets wrong for a few seeds and for bounded accuracies.
     plots.name_rows(ax, M)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -4,8 +4,6 @@ comes out again: `python -m fedlib evidence compute|pack|check|verify`.
 `make evidence` is compute, then pack, of the tier that params.yaml names.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random

@@ -6,8 +6,6 @@
 On a cluster every machine needs the same commit of this package and the folder `runs`.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import math

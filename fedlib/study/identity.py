@@ -7,8 +7,6 @@ purpose; others have version 1, which is left out. What keeps versions honest:
 goldens/numbers.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import functools

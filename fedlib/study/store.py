@@ -21,8 +21,6 @@ on one host, else after LEASE seconds. A holder that only slept goes on beside i
 successor: both compute the same numbers.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import math

@@ -17,8 +17,6 @@ to draw from. winners: STUDY runs what came of them, as papers/<paper>/winners.y
 it (`python -m repro.winners`): on pilot seeds the finalists, else by=mean, by=worst.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json

@@ -9,8 +9,6 @@ is judged by its slope over all values, or by its mean. Some sentences are held 
 the paper's own tables alone: they see reported.csv in place of runs.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

@@ -6,8 +6,6 @@ Functions from seeds to seeds (columns of results/seeds; see Study.biases). A ru
 metric in particular.
 """
 
-from __future__ import annotations
-
 import pandas as pd
 
 from fedlib.measures.statistics import interval

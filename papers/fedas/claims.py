@@ -1,7 +1,5 @@
 """The tests of FedAS's claims that follow no pattern; claims.yaml names them."""
 
-from __future__ import annotations
-
 from repro.claims import best, better, every, printed, ranked, throughout
 
 ACC = "top1_acc_pct"

@@ -1,7 +1,5 @@
 """The tests of FedGA's claims that follow no pattern; claims.yaml names them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """Tables of FedGA: what its settings are, and which hyper-parameters were used."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 

@@ -2,8 +2,6 @@
 of its paper; used by notebooks/fedga. Letters: m participants, P parameters.
 """
 
-from __future__ import annotations
-
 import time
 from types import SimpleNamespace
 

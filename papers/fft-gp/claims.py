@@ -5,8 +5,6 @@ Some sentences are held against the paper's own tables alone: they see reported.
 place of runs.
 """
 
-from __future__ import annotations
-
 from repro.claims import (
     NotTestable,
     better,

@@ -4,8 +4,6 @@ captioned glyphs.
 python -m papers.fft-gp.standin FILE   writes what `fedlib.nets.towers.load` reads
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import unicodedata

@@ -1,7 +1,5 @@
 """The tests of PLGU's claims that follow no pattern; claims.yaml names them."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

@@ -7,8 +7,6 @@ The middle one is the control: it has the first one's weights and the last one's
 Letters: c clients measured, p points per axis.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

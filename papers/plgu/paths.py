@@ -10,8 +10,6 @@ Lines run from -REACH to REACH: the one model is at 0, the other at 1. Letters: 
 clients, p points.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from scipy.sparse.linalg import LinearOperator, eigsh

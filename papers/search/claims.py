@@ -1,7 +1,5 @@
 """The tests of the search's claims that follow no pattern; claims.yaml names them."""
 
-from __future__ import annotations
-
 import pandas as pd
 from scipy.stats import kendalltau
 

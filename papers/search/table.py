@@ -4,8 +4,6 @@ Rows are methods, X+FT with fine-tuning for every client; each is judged at the 
 of its search by the measure that is compared.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from dataclasses import replace

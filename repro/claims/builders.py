@@ -6,8 +6,6 @@ returns a Finding. The most used: `better` (one run than another), `best` (one m
 than all rivals), `throughout` (in all of several cases), `near` and `level`.
 """
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

@@ -28,8 +28,6 @@ papers/<paper>/claims.py: {python: name}, or {python: {name: arguments}} for a f
 that builds the test.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import fields

@@ -18,8 +18,6 @@ papers/<paper>/deviations.yaml is a list of mappings:
     unmeasured  in place of an effect, the reason why there is none
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

@@ -6,8 +6,6 @@ difference over seeds, `sure` a property that no seed can change. `every` and `s
 findings together. The statistics are those of fedlib.measures.verdicts.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

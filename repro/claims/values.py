@@ -2,8 +2,6 @@
 repro.claims.builders and by the claims of papers.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from contextlib import suppress
