@@ -63,17 +63,12 @@ class Knobs(NamedTuple):
 class Effects(NamedTuple):
     """Answers [N] of the persons of a pool, as they are and as they would be with the
     other sex and the same noise.
-
-    s       [N] sex, women 1
-    y       the answer as it is
-    direct  the answer if only the direct paths saw the other sex
-    total   the answer if all paths did
     """
 
-    s: torch.Tensor
-    y: torch.Tensor
-    direct: torch.Tensor
-    total: torch.Tensor
+    s: torch.Tensor  # sex, women 1
+    y: torch.Tensor  # the answer as it is
+    direct: torch.Tensor  # if only the direct paths saw the other sex
+    total: torch.Tensor  # if all paths did
 
     def effect(self, path: str = "total") -> float:
         """Share of yes as women minus share of yes as men, over the same persons; path
@@ -171,19 +166,18 @@ def noise(
     numbers = 6 * clients * (n_mean + n_test) * len(UNIFORM + NORMAL)
     check_bytes(f"census: n_mean = {n_mean}, n_test = {n_test}", numbers * 8)
     seeds = [child.spawn(3) for child in np.random.SeedSequence(draw).spawn(clients)]
-    first = [np.random.default_rng(own).standard_normal(7) for own, _, _ in seeds]
-    first = np.stack(first)  # [C, 7]
+    own = (np.random.default_rng(seed).standard_normal(7) for seed, _, _ in seeds)
+    first = np.stack([*own])  # [C, 7]
     u, scale = shift * first[:, :6], np.exp(0.6 * first[:, 6])
     n = [np.clip(np.round(m * scale), m // 4, 6 * m) for m in (n_mean, n_test)]
     n = np.stack(n).astype(int)  # [2, C]
     beta = 1.6 * np.exp(0.15 * u[:, 0])
     U, Z, age = [], [], []
-    for part in range(2):
-        for c in range(clients):
-            rng = np.random.default_rng(seeds[c][1 + part])
-            U.append(rng.random((n[part, c], len(UNIFORM))))
-            Z.append(rng.standard_normal((n[part, c], len(NORMAL))))
-            age.append(rng.beta(1.3, beta[c], n[part, c]))
+    for (part, c), m in np.ndenumerate(n):
+        rng = np.random.default_rng(seeds[c][1 + part])
+        U.append(rng.random((m, len(UNIFORM))))
+        Z.append(rng.standard_normal((m, len(NORMAL))))
+        age.append(rng.beta(1.3, beta[c], m))
     client = np.tile(np.arange(clients), 2).repeat(n.ravel())
     return dict(
         client=client,
@@ -248,7 +242,7 @@ def persons(z, knobs, direct=None, indirect=None) -> dict:
         - 0.2 * u_econ
     )
     private = z["private"] < sigmoid(-2 + 0.03 * (age - 42))
-    served = z["military"] < sigmoid(-2.6 - 1.2 * knobs.indirect_sex * (2.0 * si - 1))
+    served = z["military"] < sigmoid(-2.6 - 1.2 * women)
     mother = si & (age >= 15) & (age <= 50)
     sector = 1 + pick(z["worker"], (0.64, 0.08, 0.07, 0.05, 0.04, 0.06, 0.04, 0.02))
     job = FIRST[o] + below(z["occupation_code"], LAST[o] - FIRST[o] + 1)

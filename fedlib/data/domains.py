@@ -29,42 +29,26 @@ from .settings import Count, Pixels, Seed, Share, Some, named, settings
 
 @dataclass(frozen=True)
 class Domain:
-    """How the pictures of one domain look.
+    """How the pictures of one domain look."""
 
-    style            a style of `glyphs`, or "camera": every picture in front of the
-                     same scene, that of the domain
-    contrast, noise  brightness between ink and ground, and pixel noise (photo and
-                     camera); None: the style's own
-    clutter          probability of a second glyph at the rim
-    zoom, shift      range of sizes, and the largest move of the centre in halves of
-                     the picture
-    grey             probability of a picture without colour
-    """
-
-    style: str
-    contrast: float | None = None
-    noise: float | None = None
-    clutter: float = 0.5
-    zoom: tuple[float, float] = (0.75, 1.3)
-    shift: float = 0.22
-    grey: float = 0.0
+    style: str  # of `glyphs`, or "camera": all in front of one scene, the domain's
+    contrast: float | None = None  # between ink and ground; None: the style's own
+    noise: float | None = None  # of pixels, of photo and camera
+    clutter: float = 0.5  # probability of a second glyph at the rim
+    zoom: tuple[float, float] = (0.75, 1.3)  # range of sizes
+    shift: float = 0.22  # the largest move of the centre, in halves of the picture
+    grey: float = 0.0  # probability of a picture without colour
 
 
 @dataclass(frozen=True)
 class Preset:
-    """The domains of one data set.
-
-    classes   number of classes; with `empty`, class 0 is a picture without a glyph
-    spurious  probability that the class decides the hue
-    prior     None: classes are equally frequent. A number c: a domain's frequencies are
-              drawn from Dirichlet(c, ..., c)
-    """
+    """The domains of one data set."""
 
     classes: int
     domains: dict[str, Domain]
-    spurious: float = 0.35
-    prior: float | None = None
-    empty: bool = False
+    spurious: float = 0.35  # probability that the class decides the hue
+    prior: float | None = None  # c: Dirichlet(c, ..., c) of frequencies; None: even
+    empty: bool = False  # is class 0 a picture without a glyph?
 
 
 # Contrast and sizes are such that a small CNN, trained on all domains together with
@@ -118,12 +102,8 @@ def domains(
 
     preset   PACS, VLCS, OfficeHome, TerraIncognita or DomainNet
     n        images per domain, or a list with one number per domain
-    size     pixels per side, 16 to 128
-    warp     how far glyphs are turned, shrunk, moved and bent: from 1 to 0, which is
-             learnt from far fewer images
+    size, warp, split  as for `glyphs`
     classes  number of classes (default: the preset's)
-    split    "train", "test" or any other word: different words give different images of
-             the same domains
     seed     another seed: other images, scenes, hues and class frequencies
 
     Pool.classes holds the Unicode names of the characters. An image needs 0.3 to 0.4 ms

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core.errors import known
+from ..core.errors import known, refuse_if
 from . import images, people
 from .files import Archive, DataError, bring, data_root
 
@@ -73,7 +73,6 @@ CATALOGUE = {
 
 
 def entry(name: str) -> Entry:
-    """The entry of a data set, ValueError for an unknown name."""
     return known(CATALOGUE, "data set", name)
 
 
@@ -102,8 +101,7 @@ def get(name: str, root=None) -> list[Path]:
     can go wrong on the way.
     """
     e, root = entry(name), data_root(root)
-    if e.by != "files":
-        raise ValueError(f"{name} needs no files: {status(name, root)}")
+    refuse_if(e.by != "files", f"{name} needs no files: {status(name, root)}")
     if name in TORCHVISION:
         of, folder = TORCHVISION[name]
         images.official(of, root, "both", 100, download=True)
@@ -120,6 +118,6 @@ def get(name: str, root=None) -> list[Path]:
 
 def table(root=None) -> list[tuple[str, ...]]:
     """Rows of all data sets: name, what, size, licence, where."""
-    about = lambda e: (e.what, e.size, e.licence)
-    rows = [(n, *about(e), status(n, root)) for n, e in CATALOGUE.items()]
-    return [("data set", "what", "size", "licence", "here"), *rows]
+    heads, every = ("data set", "what", "size", "licence", "here"), CATALOGUE.items()
+    at = [(n, e.what, e.size, e.licence, status(n, root)) for n, e in every]
+    return [heads, *at]

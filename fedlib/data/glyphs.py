@@ -80,18 +80,17 @@ def atlas(classes: int, size: int = 32) -> Atlas:
     """
     side = 2 * size
     fonts = [typeface(name, side) for name in FONTS]
-    having = lambda c: [how for *how, has in fonts if c in has]
-    faces = ((c, [_face(c, *how, side) for how in having(c)]) for c in ALPHABET)
-    faces = ((c, [face for face in some if face is not None]) for c, some in faces)
-    drawn = ((c, some) for c, some in faces if len(some) >= FEWEST_FONTS)
+    faces = lambda c: [_face(c, *how, side) for *how, has in fonts if c in has]
+    inked = ((c, [face for face in faces(c) if face is not None]) for c in ALPHABET)
+    drawn = ((c, some) for c, some in inked if len(some) >= FEWEST_FONTS)
     drawn = dict(islice(drawn, classes))
     few = f"glyphs has 2 to {len(drawn)} classes, not {classes}"
     refuse_if(len(drawn) < classes, few)
-    ink = np.zeros((classes, max(map(len, drawn.values())), side, side), np.uint8)
-    for row, faces in zip(ink, drawn.values()):
-        row[: len(faces)] = faces
-    fonts = torch.tensor([len(faces) for faces in drawn.values()])
-    return Atlas(torch.from_numpy(ink), fonts, tuple(drawn))
+    fonts = [*map(len, drawn.values())]
+    ink = np.zeros((classes, max(fonts), side, side), np.uint8)
+    for row, some in zip(ink, drawn.values()):
+        row[: len(some)] = some
+    return Atlas(torch.from_numpy(ink), torch.tensor(fonts), tuple(drawn))
 
 
 def typeface(name, side):
@@ -148,9 +147,7 @@ def _box(c, font, outlines):
 
 # ---------------------------------------------------------- random numbers of one chunk
 class Dice:
-    """The random numbers of a chunk of n images of one style and split, with `size`
-    pixels per side; `where` names the chunk.
-    """
+    """The random numbers of the chunk of n images that `where` names."""
 
     def __init__(self, *where, n=CHUNK, size=32):
         digest = hashlib.sha256("|".join(map(str, where)).encode()).digest()
@@ -461,15 +458,13 @@ def glyphs(
 
     n         images in all, shared evenly by the styles, or a list with one number
               per style
-    classes   2 to about 200: that many characters
-    styles    some of photo, cartoon, painting, sketch, neon, halftone; rows are in
-              this order
+    classes   2 to about 200 characters
+    styles    some of STYLES; rows are in this order
     split     "train", "test" or any other word: different words give different images
     spurious  probability that the class decides the hue; 0 for pools whose styles are
               not used as domains
     clutter   probability of a second glyph at the rim
-    size      pixels per side, 16 to 128; with few, photo, painting and halftone hide
-              many of their glyphs
+    size      pixels per side; with few, photo, painting, halftone hide many glyphs
     warp      how far glyphs are turned, shrunk, moved and bent: from 1 to 0, which is
               learnt from far fewer images
 

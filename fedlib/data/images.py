@@ -180,8 +180,8 @@ def tiny_imagenet(
         if count != dict.fromkeys(range(TINY_K), n):
             raise again(folder, f"not {n} images of {TINY_K} classes: {count}")
 
-    def read(train_):
-        paths, y = zip(*(train if train_ else held_out))
+    def read(official):
+        paths, y = zip(*(train if official else held_out))
         return pictures(paths, 64), torch.tensor(y)
 
     x, y, test = together(split, read)
@@ -208,9 +208,8 @@ def office10(root=None, size: Side = 256) -> Pool:
     """Office-Caltech-10 as a Pool whose owner is the site: x [2533, 3, size, size] in
     [0, 1], y [2533].
 
-    root  data folder (default: environment variable FEDLIB_DATA, else `data`)
-    size  pixels per side after resizing (bilinear); the memory is 0.5 GB at 128 and
-          2 GB at 256
+    root: as for `cifar10`; size: pixels per side after resizing (bilinear); the memory
+    is 0.5 GB at 128 and 2 GB at 256.
 
     The rows of a site are its official training list and then its official test list,
     both in the order of the file, and Pool.test holds the rows of the test lists.
@@ -271,10 +270,8 @@ def domainbed(
     """PACS, VLCS, OfficeHome, TerraIncognita or DomainNet as a Pool whose owner is the
     domain: x [N, 3, size, size] in [0, 1], y [N].
 
-    root        data folder (default: environment variable FEDLIB_DATA, else `data`)
-    size        pixels per side after resizing (bilinear, without keeping the
-                proportions)
-    classes     the names of some; None: all
+    root: as for `cifar10`; size: pixels per side after resizing (bilinear, without
+    keeping the proportions); classes: the names of some, None: all.
 
     Rows go by domain, class and file name, all sorted; y counts Pool.classes, the
     sorted names. Images that are grey or have a palette become RGB; one that is cut

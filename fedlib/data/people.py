@@ -132,6 +132,10 @@ def poor(t):
     return (t["AGEP"] < 65) & (t["PINCP"] <= 30_000)
 
 
+def everybody(t):
+    return np.ones(len(t["SEX"]), bool)
+
+
 class Problem(NamedTuple):
     """One question: the inputs, the answer (`outcome` of the column `target`), and who
     is asked (`keep`).
@@ -140,7 +144,7 @@ class Problem(NamedTuple):
     codes: tuple[Code, ...]
     target: str
     outcome: Callable = yes
-    keep: Callable | None = None  # {column: [N]} -> [N] bool; None: everybody
+    keep: Callable = everybody  # {column: [N]} -> [N] bool
     weight: tuple[str, ...] = ()  # a further column that `keep` reads
 
     @property
@@ -195,9 +199,7 @@ def keep(frame, task: str) -> np.ndarray:
 
     A blank passes no filter.
     """
-    p = TASKS[task]
-    everybody = np.ones(len(frame[p.target]), bool)
-    return everybody if p.keep is None else np.asarray(p.keep(frame))
+    return np.asarray(TASKS[task].keep(frame))
 
 
 def encode(frame, task: str):
@@ -348,8 +350,8 @@ def adult(
         for bands in joined(np.bincount(band[mine], minlength=len(AGES) - 1), least):
             owner[mine & np.isin(band, bands)] = len(owners)
             owners.append(f"{word} {AGES[bands[0]] + 1}-{AGES[bands[-1] + 1]}")
-    if len(owners) < 2:
-        raise ValueError(f"adult: least = {least} leaves no two clients; give fewer")
+    few = f"adult: least = {least} leaves no two clients; give fewer"
+    refuse_if(len(owners) < 2, few)
     asked = {name: v[owner >= 0] for name, v in t.items()}
     x, y = inputs(ADULT, asked), torch.from_numpy(asked["salary"])
     kind = Groups("sex", GROUPS["sex"], (1,), 0, (), blocks(ADULT))
@@ -357,8 +359,8 @@ def adult(
 
 
 def joined(n, least):
-    """Neighbours among bands of n persons, as lists with `least` persons or more; the
-    last bands, where too few are left, join the list before.
+    """Neighbours among bands of n persons, as lists with `least` persons or more; what
+    is left joins the last.
     """
     out, new = [], []
     for k in range(len(n)):

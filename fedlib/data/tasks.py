@@ -146,18 +146,14 @@ def build(spec, split=0, name=None):
 
 @functools.lru_cache(maxsize=1)
 def source(spec, *where):
-    """The pool of a source, kept for the next task on the same data.
-
-    where: what else decides which files it reads.
+    """The pool of a source, kept for the next task on the same data; where: what else
+    decides which files it reads.
     """
     return pool_of(json.loads(spec))
 
 
 def pool_of(spec):
-    """The samples of a description {"name": ..., ...}.
-
-    Features are of images that have a description of their own, under "data".
-    """
+    """The samples of a description; features are of images described under "data"."""
     images = spec.get("data")
     if isinstance(images, dict) and "name" in images:
         spec = spec | {"data": pool_of(images)}
@@ -165,10 +161,7 @@ def pool_of(spec):
 
 
 def prepared(pool, spec, out):
-    """The pool, standardised, with its test rows, groups and names as described.
-
-    out: numbers of the owners that are left out.
-    """
+    """The pool as described; out: numbers of the owners that are left out."""
     if spec.standard:
         pool = standard(pool, out, spec.standard)
     if spec.test is not None:
@@ -191,10 +184,7 @@ def network_for(pool, spec):
 
 
 def divide(pool, spec, shared=False):
-    """Rows per client.
-
-    shared: the test list belongs to nobody and only the other rows are dealt.
-    """
+    """Rows per client; shared: the test list is nobody's, the other rows are dealt."""
     if shared:
         dealt = torch.ones(len(pool.y), dtype=torch.bool)
         rest = dealt.index_fill(0, pool.test, False).nonzero()[:, 0]
@@ -245,9 +235,7 @@ def standard(pool, out=(), how=True):
 
 
 def hold_out(pool, test):
-    """The last test[k] rows of owner k become its fixed test rows, as an official test
-    list would.
-    """
+    """The last test[k] rows of owner k become its fixed test rows."""
     mine = [(pool.owner == k).nonzero()[:, 0] for k in range(len(pool.owners))]
     fits = [0 < n < len(r) for n, r in zip(test, mine)]
     wrong = f"test = {test}: give each of {len(mine)} owners fewer rows than it has"

@@ -27,6 +27,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special, stats
 
+from ..core.errors import refuse_if
+from .statistics import Interval
+
 LOOKS = (5, 10, 20, 40)  # seeds at which a study is looked at
 LEAST = LOOKS[0]  # fewer never decide
 ALPHA = 0.05  # wrong decisions, yes and no, of all looks together under no difference
@@ -53,33 +56,23 @@ class P(NamedTuple):
         return np.maximum(self.low, self.high)
 
 
-class Span(NamedTuple):
-    """The mean of paired differences, its interval at level 1 - LEVEL (nan for fewer
-    than LEAST seeds), and the number of seeds.
-    """
-
-    mean: float
-    lo: float
-    hi: float
-    n: int
-
-
 # ---------------------------------------------------------------- one difference
 def span(d, width=0.0):
-    """The Span of differences d [S]. Raises ValueError for values that are not finite.
+    """The Interval of differences d [S] at level 1 - LEVEL, from LEAST seeds on.
+    ValueError for values that are not finite.
 
     width: of the interval where d does not vary, because counts of rows coincide.
     """
     d = np.asarray(d, float)
-    if not d.size or not np.isfinite(d).all():
-        raise ValueError(f"differences {d.tolist()}: give finite ones, at least one")
+    finite = d.size and np.isfinite(d).all()
+    refuse_if(not finite, f"differences {d.tolist()}: give finite ones, at least one")
     if d.size < LEAST:
-        return Span(float(d.mean()), math.nan, math.nan, d.size)
+        return Interval(float(d.mean()), math.nan, math.nan, d.size)
     mean, error = mean_and_error(d)
     lo, hi = (q * error + mean for q in special.stdtrit(d.size - 1, ENDS))
     if constant(d):
         lo, hi = d[0] - width / 2, d[0] + width / 2
-    return Span(*map(float, (mean, lo, hi)), d.size)
+    return Interval(*map(float, (mean, lo, hi)), d.size)
 
 
 def constant(d):

@@ -34,16 +34,6 @@ def by_client(cohort, values, C: int) -> np.ndarray:
 
 
 # ---------------------------------------------------------------- curves
-def capped(window: int, evaluations: int) -> int:
-    """A smoothing window in evaluations, at most a fifth of them: a wider one shows
-    itself rather than the run.
-    """
-    return max(1, min(window, evaluations // 5))
-
-
-def over_rounds(window: int) -> str:
-    """The name of an axis of rounds, with the smoothing of the curves above it."""
-    return "round" if window == 1 else f"round (mean of {window} evaluations)"
 
 
 def series(x, values, ax, *, i=0, **more):

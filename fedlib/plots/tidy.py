@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..core.errors import refuse_if
 from ..measures import statistics
-from .curves import band, capped, over_rounds
+from .curves import band
 from .labels import label_ends
 from .theme import INK, SOFT, colour, look
 
@@ -75,13 +76,14 @@ def smooth(data: pd.DataFrame, *columns: str, window: int = 10):
     """The frame with columns smoothed along the rounds of each run (centred moving
     average), and the words for the x axis that say so.
 
-    data: of frames.rounds, in the order of the rounds. window: evaluations, at most a
-    fifth of them all.
+    data: in the order of the rounds. window: evaluations, at most a fifth of them all:
+    a wider one shows itself rather than the run.
     """
     runs = data.groupby([k for k in ONE_RUN if k in data], sort=False)
-    window = capped(window, int(runs.size().min()))
+    window = max(1, min(window, runs.size().min() // 5))
     moved = runs[list(columns)].transform(lambda v: statistics.smooth(v, window))
-    return data.assign(**moved), over_rounds(window)
+    words = f" (mean of {window} evaluations)" * (window > 1)
+    return data.assign(**moved), "round" + words
 
 
 def name_ends(ax, data: pd.DataFrame, y: str, x: str = "round", notes=None) -> None:
@@ -105,10 +107,9 @@ def mirror(data: pd.DataFrame, column: str, bounds=(0, 100)) -> pd.DataFrame:
     100 % it falls to the rim as if there were few. ValueError for values beyond the
     bounds.
     """
-    low, high = bounds
     v = data[column]
-    if not v.between(low, high).all():
-        raise ValueError(f"mirror: {column} is not all between {low} and {high}")
+    beyond = f"mirror: {column} is not all between {bounds[0]} and {bounds[1]}"
+    refuse_if(not v.between(*bounds).all(), beyond)
     sides = [data.assign(**{column: 2 * end - v}) for end in bounds]
     return pd.concat([data, *sides], ignore_index=True)
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from fedlib.measures import verdicts
-from fedlib.measures.verdicts import LEAST, LOOKS, P, Span
+from fedlib.measures.statistics import Interval
+from fedlib.measures.verdicts import LEAST, LOOKS, P
 from repro.claims.values import NotRun, NotTestable, say
 from repro.metrics import METRICS
 
@@ -31,7 +32,7 @@ class Finding(NamedTuple):
     p: P | None = None  # None: not a matter of chance
     kind: str = ""  # "sign": positive speaks for it; "equal": near 0 does
     metric: str = ""
-    span: Span | None = None  # of the difference that decides
+    span: Interval | None = None  # of the difference that decides
     margin: float = math.nan
     needs: float = math.nan  # seeds that would decide it
     gain: tuple | None = None  # (metric, place, run, rivals) whose gain a paper prints
@@ -83,7 +84,7 @@ def sure(good, said):
 
 
 def interval(metric, s):
-    """A Span in words: "1.20 [0.40, 2.00], 5 seeds"."""
+    """An Interval in words: "1.20 [0.40, 2.00], 5 seeds"."""
     if math.isnan(s.lo):
         return f"{say(metric, s.mean)}, {seeds(s.n)}"
     ends = f"[{say(metric, s.lo)}, {say(metric, s.hi)}]"
@@ -101,7 +102,7 @@ def told_sign(metric, s, holds, margin, words):
     if holds == "alike":
         return f"no difference worth {at}: {interval(metric, s)}"
     verb = {"yes": f"{words[0]} by", "no": f"{words[1]} by"}.get(holds)
-    away = Span(-s.mean, -s.hi, -s.lo, s.n) if holds == "no" else s
+    away = -s if holds == "no" else s
     small = "small: less than the " * bool(verb and away.hi < margin)
     aside = f", {small}margin {at}" if margin else ""
     return f"{verb or 'difference'} {interval(metric, away)}{aside}"
@@ -195,7 +196,7 @@ def turned(f):
     """What a finding denies."""
     other = {"yes": "no", "no": "yes"}.get(f.holds, f.holds)
     p = None if f.p is None else verdicts.contrary(f.p)
-    s = f.span and Span(-f.span.mean, -f.span.hi, -f.span.lo, f.span.n)
+    s = f.span and -f.span
     return f._replace(holds=other, p=p, span=s, gain=None)
 
 
