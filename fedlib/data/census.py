@@ -43,6 +43,7 @@ UNIFORM = (  # the uniform numbers of a person, in the order in which they are d
 NORMAL = ["education_noise", "hours_noise", "income_noise"]
 # RAC1P of those who are not white alone
 RACES, RACE_SHARES = np.array([2, 3, 6, 8, 9]), (0.50, 0.04, 0.20, 0.14, 0.12)
+ORIGINS = [3], [6], [2, 9], [], [], [8], [1, 9]  # RAC1P of those in acs.ORIGINS
 # lowest OCCP of eight occupations
 FIRST = np.array((10, 500, 1005, 2001, 3000, 3600, 4200, 5000))
 LAST = np.array(acs.CUTS[:8])
@@ -99,12 +100,10 @@ def census(
     """The procedural census as a Pool whose owner is the state; Pool.a holds the group,
     Pool.test the separate test draw.
 
-    task, group      as for `people.acs`
-    clients          the first so many of the 51 states
-    n_mean, n_test   median number of persons per client before the task's filter, in
-                     the training and in the test draw. Client sizes are log-normal
-                     with sigma 0.6, between a quarter and six times of it, in the same
-                     ratios in both draws
+    task, group as for `people.acs`; clients: the first so many of the 51 states;
+    n_mean, n_test: median number of persons per client before the task's filter, in
+    the training and in the test draw. Client sizes are log-normal with sigma 0.6,
+    between a quarter and six times of it, in the same ratios in both draws.
     """
     z = noise(clients, n_mean, n_test, shift, draw)
     who = persons(z, Knobs(bias_sex, bias_race, indirect_sex, indirect_race))
@@ -281,13 +280,7 @@ def persons(z, knobs, direct=None, indirect=None) -> dict:
         POVPIP=below(z["poverty"], 502),
         PUBCOV=2 - public,
         RAC1P=rac1p,
-        RACAIAN=1 * (rac1p == 3),
-        RACASN=1 * (rac1p == 6),
-        RACBLK=1 * ((rac1p == 2) | (rac1p == 9)),
-        RACNH=0 * rac1p,
-        RACPI=0 * rac1p,
-        RACSOR=1 * (rac1p == 8),
-        RACWHT=1 * ((rac1p == 1) | (rac1p == 9)),
+        **{k: 1 * np.isin(rac1p, own) for k, own in zip(acs.ORIGINS, ORIGINS)},
         RELP=np.array((0, 1, 2, 15))[relation],
         SCHL=np.clip(np.round(17 + 3.2 * e), 1, 24).astype(int),
         SEX=1 + s,

@@ -82,12 +82,11 @@ def stand_in(fed, n=8):
 
 
 def client_task(fed, c, data):
-    """Client c's task.
+    """Client c's task; ValueError where c cannot train on it.
 
-    data: a file mine.npz with x [n, ...], y [n] and, with groups, a [n], which are cut
-    into train, test and validation as Task.from_rows does; a description as
-    `python -m fedlib run` takes it ("digits:clients=3,dirichlet=.3"), or a whole Task,
-    of which the rows of client c are taken. ValueError where c cannot train on it.
+    data: a file mine.npz with x [n, ...], y [n] and, with groups, a [n], cut as by
+    Task.from_rows; or a whole Task, or its description as `python -m fedlib run` takes
+    it, of which the rows of client c are taken.
     """
     have = f"client {c}: the federation has clients 0 to {fed.C - 1}"
     refuse_if(not 0 <= c < fed.C, have)

@@ -72,8 +72,6 @@ def part(task, x, y, N):
 def balanced(y, n, rows=None):
     """Row numbers [n or fewer]: the first n / K rows of every class among `rows` (None:
     all of y [N]), in order; all rows of a class that has fewer.
-
-    The fixed subset on which a global model is drawn.
     """
     rows = torch.arange(len(y)) if rows is None else torch.as_tensor(rows).sort().values
     classes = y[rows].unique()

@@ -32,10 +32,10 @@ class Rise(NamedTuple):
 
 
 class Eigenvalue(NamedTuple):
-    """A power iteration's answer: the Rayleigh quotient, and whether it had settled."""
+    """A power iteration's answer."""
 
-    value: float
-    converged: bool
+    value: float  # the Rayleigh quotient
+    converged: bool  # had it settled?
 
 
 # ------------------------------------------------------------ derivatives, part by part

@@ -24,10 +24,8 @@ def spread(y, gap: float, low: float = -np.inf, high: float = np.inf) -> np.ndar
 
 
 def name_rows(ax, methods) -> None:
-    """Rows 0, 1, ... of a chart as in every other figure: the methods' printed names in
-    their colours, the first on top, lines across only.
-
-    Rows, since names are read without turning the head, on a phone too.
+    """Rows 0, 1, ... of a chart: the methods' printed names in their colours, the first
+    on top, lines across only.
     """
     methods = list(methods)
     ax.set_yticks(range(len(methods)), [label(m) for m in methods])

@@ -57,8 +57,8 @@ def root() -> Path:
 
 def drawn(folder: str | Path) -> Path:
     """Where a process writes what goes to `folder` of the repository: what is below
-    results/ goes where the pipeline says, in a variable, else to runs/mine/, so that a
-    reader's own notebook replaces nothing. An absolute folder stays.
+    results/ where the pipeline says, else to runs/mine/, so that a reader's notebook
+    replaces nothing. An absolute folder stays.
     """
     first, *below = Path(folder).parts
     mine = os.environ.get("FEDLIB_RESULTS", "runs/mine")
@@ -67,16 +67,14 @@ def drawn(folder: str | Path) -> Path:
 
 # ---------------------------------------------------------------- looks of the methods
 class Style(NamedTuple):
-    """How one method looks: palette name, dash, marker, line width in points, marker
-    filled or hollow, and the name to print where it is another.
-    """
+    """How one method looks."""
 
-    colour: str
+    colour: str  # its name in PALETTE
     dash: object
     marker: str
-    width: float = 1.6
+    width: float = 1.6  # points
     filled: bool = True
-    label: str = ""
+    label: str = ""  # the name to print where it is another
 
 
 SPARE = [
@@ -103,9 +101,7 @@ def styles(*places: Path) -> dict[str, Style]:
 
 
 def look(method: str) -> Style:
-    """How a method is drawn in every figure: as its paper's style.yaml says; one of the
-    reader's own is an ink line that depends on its name only.
-    """
+    """How a method is drawn: as its paper's style.yaml says, else in ink, by name."""
     known = styles(root(), Path(__file__).resolve().parents[2])
     return known.get(method) or SPARE[crc32(method.encode()) % len(SPARE)]
 

@@ -46,10 +46,8 @@ def looks(methods: Iterable[str], lines: bool = True) -> dict[str, Any]:
 
 
 def colours(methods: Iterable[str]) -> dict[str, Any]:
-    """Keywords for sns.barplot, sns.violinplot and sns.boxplot with a row per method.
-
-    Seaborn would fade each colour (saturation 0.75), and the dark theme would not know
-    it any more.
+    """Keywords for sns.barplot, sns.violinplot and sns.boxplot with a row per method;
+    a colour that seaborn fades is none of the dark theme's.
     """
     methods = list(methods)
     palette = {m: colour(m) for m in methods}
@@ -87,9 +85,7 @@ def smooth(data: pd.DataFrame, *columns: str, window: int = 10):
 
 
 def name_ends(ax, data: pd.DataFrame, y: str, x: str = "round", notes=None) -> None:
-    """The methods' names at the ends of their lines instead of a legend, with notes
-    {method: text} after them.
-    """
+    """Names at the ends of lines for a legend; notes {method: text after its name}."""
     if ax.get_legend():
         ax.get_legend().remove()
     ax.margins(x=0.01)
@@ -101,11 +97,8 @@ def name_ends(ax, data: pd.DataFrame, y: str, x: str = "round", notes=None) -> N
 # ---------------------------------------------------------------- bounded quantities
 def mirror(data: pd.DataFrame, column: str, bounds=(0, 100)) -> pd.DataFrame:
     """The frame with its values mirrored at both bounds, for sns.violinplot and VIOLIN
-    with the axis limited to the bounds.
-
-    Seaborn cuts a density at the bounds (cut=0, clip): where clients pile up at 0 or
-    100 % it falls to the rim as if there were few. ValueError for values beyond the
-    bounds.
+    with the axis limited to them: seaborn cuts a density there, as if few clients piled
+    up at 0 or 100 %. ValueError for values beyond.
     """
     v = data[column]
     beyond = f"mirror: {column} is not all between {bounds[0]} and {bounds[1]}"

@@ -123,9 +123,7 @@ def missing(cells, ids):
 
 # ---------------------------------------------------------------- check
 def check():
-    """[what is wrong] with evidence/: studies without their runs, runs that no study
-    wants, damaged files. Prints how much is there.
-    """
+    """[what is wrong] with evidence/; prints how much is there."""
     n, wrong, idle = 0, [], {f for f in STORE.glob("*") if f.is_dir()} - {once.STORE}
     for study in chosen():
         cells, folder = studies.cells(*study)[0], STORE / "-".join(study)

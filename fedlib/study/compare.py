@@ -194,9 +194,7 @@ def searched(runs, entries, K, seeds, rule, *how):
 
 
 def validation(r, rule, measure=metrics.mean_acc):
-    """A measure of a pilot's validation accuracies at the round that counts, of clients
-    that have such rows; -1 for none.
-    """
+    """A measure of a pilot's validation accuracies where they count; -1 for no run."""
     if isinstance(r, str):
         return -1.0
     a = r["pre", view_of(r), "val"][selection.picked(rule, r, view_of(r))]
@@ -250,9 +248,7 @@ class Runs:
 # ---------------------------------------------------------------- what comes out
 @dataclass
 class Comparison:
-    """What comes of `compare`: table, paired() and frame() are data frames, violin() is
-    a figure, report() a page.
-    """
+    """What comes of `compare`."""
 
     records: dict[str, list[Record]]  # {name: [Record of every seed]}
     rule: selection.Rule  # chooses the round that counts, see fedlib.measures.selection

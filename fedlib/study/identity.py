@@ -168,7 +168,7 @@ def state():
 
 def warn_if_edited(records=()):
     """Warn where stored runs may be of other numbers than this code gives, or records
-    were made by other sources, which are in no commit.
+    of other sources in no commit.
     """
     edited = (r.meta["source"] for r in records if uncommitted(r.meta["commit"]))
     if state() != CHECKED.read_text().strip() or {*edited} - {files.source()}:

@@ -49,9 +49,7 @@ class Study:
 
     # ------------------------------------------------------------ what is there
     def only(self, dataset=None, method=None, setting=None, seed=None) -> Study:
-        """The part of the study that fits; each a value, or a list of values. Choose it
-        first: a frame of this part is made sooner than a part of the frame.
-        """
+        """The part of the study that fits; each a value, or a list of values."""
         want = {"dataset": dataset, "method": method, "setting": setting, "seed": seed}
         sets = {k: listed(v) or [v] for k, v in want.items() if v is not None}
         fits = [all(getattr(c, k) in v for k, v in sets.items()) for c in self.cells]
@@ -103,7 +101,7 @@ class Study:
 
     def seeds(self, measures: Measures = MEASURES, rules=("best_val",), scored=None):
         """Long table, one row per cell, measure and rule. scored: (moment, view), or a
-        function method -> (moment, view); None: the study's.
+        function of a method that gives it; None: the study's.
         """
         choose = (lambda method: scored) if isinstance(scored, tuple) else scored
         numbers = lambda *at: means(at_each(measures, *at)) | runs.site_accuracies(*at)
@@ -138,9 +136,7 @@ class Study:
         return "; ".join({f"{c.label} ({c.data})": 0 for c, _ in self.of(dataset)})
 
     def save(self, fig, name, title, alt, dataset=None, notebook=None, seeds=None):
-        """Save a figure with this study's provenance (see plots.save); seeds: in words,
-        where not all were used.
-        """
+        """Save a figure with this study's provenance; seeds: in words, if not all."""
         from .. import plots  # here, so that matplotlib is imported to draw only
 
         stage, cells = notebook or self.name, self.only(dataset).cells
@@ -191,7 +187,7 @@ def frame(run: Study, at: str | None = None, **which: str | None) -> pd.DataFram
     behind the accuracy), acc (percent; NaN for a client without rows). at: a name of
     selection.RULES, whose evaluations are kept; None: all. which: view, moment, split;
     None: all; not given: what the study judges the method by, and the test rows.
-    ValueError where no record holds such a view, or no rule has the name.
+    ValueError where there is no such view or rule.
     """
 
     def columns(r, key):
