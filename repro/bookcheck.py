@@ -102,9 +102,7 @@ def found(folder, name):
 
 
 def lost(path, pages, address):
-    """Where a link to this book leads, if that is nowhere; links to other hosts are not
-    followed.
-    """
+    """Where a link to this book leads, if that is nowhere."""
     part = urlsplit(address)
     if part.scheme or part.netloc or address == "#":
         return None

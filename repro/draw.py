@@ -83,8 +83,7 @@ def same_bytes(nb, root: Path) -> str:
 
 
 def without_traces(root: Path):
-    """A function of outputs, dicts, lists and texts, that takes traces of the machine
-    out of them."""
+    """A function of outputs that takes traces of the machine out of them."""
     base = sys.base_prefix
     folders = {sys.prefix: "<python>", f"{base}/lib": "<python>/lib", str(root): "."}
     tables: dict[str, str] = {}

@@ -120,9 +120,7 @@ def in_words(shape):
 
 
 def finish(method, rows):
-    """Messages with the same tensors in one row,
-    those without numbers left out, in order.
-    """
+    """Messages with the same tensors in one row, in order; without empty ones."""
     names = [k for k, cls in METHODS.items() if cls is type(method)]
     t = pd.DataFrame([(names[0], *r) for r in rows if r[4] and r[5]], columns=COLUMNS)
     t = t.groupby(COLUMNS[:-1], sort=False, as_index=False).messages.sum()

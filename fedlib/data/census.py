@@ -289,9 +289,7 @@ def persons(z, knobs, direct=None, indirect=None) -> dict:
 
 
 def occupation(v, skill, women):
-    """Occupation 0 .. 7 [N] from softmax(skill PI + women SEGREGATION) by the uniform
-    number v.
-    """
+    """Occupation 0 .. 7 [N] by softmax(skill PI + women SEGREGATION), uniform v."""
     logits = skill[:, None] * PI + women[:, None] * SEGREGATION
     p = np.exp(logits - logits.max(1, keepdims=True)).cumsum(1)
     return (v[:, None] * p[:, -1:] >= p[:, :-1]).sum(1)

@@ -189,9 +189,7 @@ def colored(flips: Different[Share] = FLIPS, pool: Square = 1, draw: Draw = 0) -
 
 
 def dealt(n, draw):
-    """Numbers of the 5,000 images, dealt in turn to n domains in the order of a
-    draw.
-    """
+    """Numbers of the 5,000 images, dealt in turn to n domains, as drawn."""
     order = np.random.RandomState(draw).permutation(len(images()[1]))
     return [torch.from_numpy(order[k::n].copy()) for k in range(n)]
 

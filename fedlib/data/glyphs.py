@@ -64,9 +64,7 @@ FEWEST_FONTS = 8  # a character that fewer fonts can draw is no class
 
 # ---------------------------------------------------------------- step 0: the atlas
 class Atlas(NamedTuple):
-    """Every class in every font that has it, white on black, twice as large as the
-    images.
-    """
+    """Every class in every font that has it, white on black, in twice the size."""
 
     ink: Tensor  # [K, F, 2S, 2S] uint8
     fonts: Tensor  # [K] number of fonts of the class; the rest of the row is black
@@ -75,9 +73,7 @@ class Atlas(NamedTuple):
 
 @lru_cache(maxsize=8)
 def atlas(classes: int, size: int = 32) -> Atlas:
-    """The first `classes` characters of the alphabet in all fonts of matplotlib that
-    can draw them.
-    """
+    """The first `classes` characters of the alphabet in all fonts that draw them."""
     side = 2 * size
     fonts = [typeface(name, side) for name in FONTS]
     faces = lambda c: [_face(c, *how, side) for *how, has in fonts if c in has]
@@ -94,9 +90,7 @@ def atlas(classes: int, size: int = 32) -> Atlas:
 
 
 def typeface(name, side):
-    """A font of matplotlib, three quarters of `side` high; what measures it; the
-    characters that it can draw.
-    """
+    """A font, three quarters of `side` high; what measures it; its characters."""
     import matplotlib  # here, so that methods and tasks load without it
     from matplotlib.ft2font import FT2Font
 
@@ -111,9 +105,7 @@ def typeface(name, side):
 
 
 def _face(c, font, outlines, side):
-    """One character [side, side] in one font, its longer side 5/8 of the square; None
-    when the font draws next to nothing.
-    """
+    """A character [side, side], its longer side 5/8; None for next to no ink."""
     left, top, right, bottom = _box(c, font, outlines)
     if min(right - left, bottom - top) < side / 16:
         return None
@@ -180,9 +172,7 @@ class Dice:
         return self.normal(self.n, channels, self.size, self.size)
 
     def field(self, channels, cells):
-        """A smooth random field [n, channels, size, size], about within +-1: noise on a
-        coarse grid, interpolated.
-        """
+        """A smooth random field [n, channels, size, size], about within +-1."""
         return 0.7 * grown(self.normal(self.n, channels, cells, cells), self.size)
 
     def tint(self, saturation, value, hue=None):
@@ -260,9 +250,7 @@ def moved(rows, size):
 
 
 def at_the_rim(glyph, dice):
-    """Atlas pictures [n, 1, 2S, 2S] -> the pieces [n, 1, S, S] that show when they are
-    turned and pushed over the rim.
-    """
+    """Atlas pictures [n, 1, 2S, 2S], turned, pushed over the rim: [n, 1, S, S]."""
     turn = dice.uniform(0, 2 * math.pi)
     cos, sin = 1.3 * turn.cos(), 1.3 * turn.sin()
     rows = [cos, -sin, 1.05 * (3 * turn).cos(), sin, cos, 1.05 * (3 * turn).sin()]
@@ -274,9 +262,7 @@ def at_the_rim(glyph, dice):
 # [n] -> [n, 3, S, S], not yet clamped. Rolled along the batch (`.roll(1, 0)`) a colour
 # is that of another image: a random second colour at no cost.
 def paper_and_ink(hue, contrast, dice):
-    """Colours [n, 3, 1, 1] of the ground and of the ink, at least `contrast` apart in
-    brightness where that fits.
-    """
+    """Colours [n, 3, 1, 1] of ground and ink, `contrast` apart where that fits."""
     ground = dice.uniform(0.25, 0.95)
     away = torch.where(ground > 0.6, -1.0, 1.0)
     ink = (ground + away * dice.uniform(contrast, contrast + 0.35)).clamp(0.05, 1)
@@ -318,9 +304,7 @@ def cartoon(ink, clutter, hue, dice):
 
 
 def painting(ink, clutter, hue, dice):
-    """Coloured strokes, smeared in one direction, few levels of colour, the weave of
-    the canvas.
-    """
+    """Strokes smeared in one direction, few levels of colour, a canvas's weave."""
     below, above = paper_and_ink(hue, 0.3, dice)
     strokes = 0.13 * dice.field(3, 7) + 0.07 * dice.field(3, 16)
     below = over(below + strokes, above.roll(3, 0), 0.5 * clutter)
@@ -339,9 +323,7 @@ def painting(ink, clutter, hue, dice):
 
 
 def sketch(ink, clutter, hue, dice):
-    """Pencil on paper: broken outlines, some hatching, no colour (the hue is not
-    used).
-    """
+    """Pencil on paper: broken outlines, some hatching; the hue is not used."""
     pressed = (dice.field(1, 10) + dice.each(0.1, 0.7) > 0).float()
     way, pitch = dice.each(0, math.pi), dice.each(1.2, 2.2)
     row, column = grid(dice.size)
@@ -384,9 +366,7 @@ STYLES = {draw.__name__: draw for draw in DRAW}
 
 # ---------------------------------------------------------------- all steps
 def hue_table(style, classes, seed):
-    """The hue [K] that each class tends to have in this style: a permutation of the
-    colour circle.
-    """
+    """The hue [K] of each class in this style: a permutation of the colour circle."""
     dice = Dice(seed, "hue", style)
     return torch.randperm(classes, generator=dice.generator) / classes
 

@@ -66,9 +66,7 @@ CLASSES = tuple(
 # ---------------------------------------------------------------- one list of images
 @settings
 def mnist(root=None, split: Split = "both") -> Pool:
-    """MNIST as a Pool: x [N, 1, 28, 28] in [0, 1], y [N] the digit; arguments as for
-    `cifar10`.
-    """
+    """MNIST as a Pool: x [N, 1, 28, 28] in [0, 1], y [N]; see `cifar10`."""
     x, y, test = official("MNIST", root, split, 10)
     x = x[:, None].float().div_(255)
     return Pool("MNIST", x, y, 10, "real", test=test)
@@ -93,9 +91,7 @@ def cifar10(root=None, split: Split = "train", normalise: Normalise = True) -> P
 
 @settings
 def cifar100(root=None, split: Split = "train", normalise: Normalise = True) -> Pool:
-    """CIFAR-100 as a Pool: x [N, 3, 32, 32], y [N] from 0 to 99; arguments, sizes and
-    memory as for `cifar10`.
-    """
+    """CIFAR-100 as a Pool: x [N, 3, 32, 32], y [N]; see `cifar10`."""
     return cifar(100, root, split, normalise)
 
 

@@ -142,9 +142,7 @@ def by_class(y):
 
 
 def shared(y, holds, labels, rng):
-    """Each class shared equally by those that hold it, holds [K, C]; ValueError unless
-    somebody does, and has a row.
-    """
+    """Classes shared by their holders [K, C]; ValueError for none, or too few rows."""
     (of_class, count), (K, clients), holders = by_class(y), holds.shape, holds.sum(1)
     k = int(((holders == 0) | (count < holders)).argmax())
     refuse_if(
@@ -159,9 +157,7 @@ def shared(y, holds, labels, rng):
 
 
 def redrawn(cuts, y, clients, seed, least):
-    """Clients of `least` rows or more, cut at cuts(rng, count) [K, C], which is drawn
-    until they have them.
-    """
+    """Clients of `least` rows, cut at cuts(rng, count) [K, C], drawn until so."""
     rng = np.random.default_rng(seed)
     of_class, count = by_class(y)
     for _ in range(TRIES if len(y) >= clients * least else 0):
@@ -176,9 +172,7 @@ def redrawn(cuts, y, clients, seed, least):
 
 
 def deal(of_class, cuts, rng):
-    """Class k, shuffled, is cut at cuts[k] [C]; the last cut is the number of its
-    rows.
-    """
+    """Class k, shuffled, is cut at cuts[k] [C]; the last is its number of rows."""
     shuffled = (rng.permutation(rows) for rows in of_class)
     pieces = [np.split(rows, at[:-1]) for rows, at in zip(shuffled, cuts)]
     return [ascending(np.concatenate(client)) for client in zip(*pieces)]

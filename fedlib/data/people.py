@@ -83,9 +83,7 @@ def inputs(codes, table):
 
 
 def pool(name, x, y, owner, owners, kind, groups, test=None) -> Pool:
-    """Encoded persons as a Pool; ValueError where all are in one group or all have one
-    answer.
-    """
+    """Encoded persons as a Pool; ValueError for all in one group, or one answer."""
     a = x[:, groups.column].long()
     one = min(len(v.unique()) for v in (a, y)) < 2
     refuse_if(one, f"{name}: all persons have one {groups.name} or answer; use more")
@@ -137,9 +135,7 @@ def everybody(t):
 
 
 class Problem(NamedTuple):
-    """One question: the inputs, the answer (`outcome` of the column `target`), and who
-    is asked (`keep`).
-    """
+    """One question: the inputs, `outcome` of the column `target`, who is asked."""
 
     codes: tuple[Code, ...]
     target: str
@@ -187,18 +183,13 @@ GROUPS = {"sex": ("men", "women"), "race": ("white", "not white")}
 
 
 def groups(group: str, task: str) -> Groups:
-    """The sensitive attribute "sex" or "race" of a task; the positive outcome is the
-    answer yes.
-    """
+    """The sensitive attribute "sex" or "race" of a task; yes is positive."""
     column, schema = list(GROUPS).index(group), blocks(TASKS[task].codes)
     return Groups(group, GROUPS[group], (1,), column, schema=schema)
 
 
 def keep(frame, task: str) -> np.ndarray:
-    """[N] whether the task asks this person; frame as for `encode`.
-
-    A blank passes no filter.
-    """
+    """[N] whether the task asks this person; a blank passes no filter."""
     return np.asarray(TASKS[task].keep(frame))
 
 
@@ -265,9 +256,7 @@ def path(root, state: str, year="2018") -> Path:
 
 
 def read(root, state: str, year, columns):
-    """The named columns of a state's person file as a DataFrame of float64; blanks are
-    NaN.
-    """
+    """Columns of a state's person file as a DataFrame of float64, blanks NaN."""
     import pandas as pd  # here, so that methods and tasks load without it
 
     file = path(root, state, year)
@@ -359,9 +348,7 @@ def adult(
 
 
 def joined(n, least):
-    """Neighbours among bands of n persons, as lists with `least` persons or more; what
-    is left joins the last.
-    """
+    """Lists of neighbouring bands with `least` persons; the rest joins the last."""
     out, new = [], []
     for k in range(len(n)):
         new.append(k)

@@ -97,9 +97,7 @@ class Description(Model):
 
 
 def call(kind, spec, *args, **seen):
-    """What spec["name"] names, made of the other entries; seen: what it takes besides,
-    if it has a place for it.
-    """
+    """spec["name"], made of the other entries, and of `seen` as far as it takes it."""
     f = known(TABLES[kind], kind, spec["name"])
     signature = inspect.signature(f)
     takes = signature.parameters
@@ -146,9 +144,7 @@ def build(spec, split=0, name=None):
 
 @functools.lru_cache(maxsize=1)
 def source(spec, *where):
-    """The pool of a source, kept for the next task on the same data; where: what else
-    decides which files it reads.
-    """
+    """The pool of a source, kept; where: what else decides which files it reads."""
     return pool_of(json.loads(spec))
 
 

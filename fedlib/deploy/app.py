@@ -124,8 +124,7 @@ class Nodes:
         return away | {self.client[k]: answer for k, answer in got if k in self.client}
 
     def send(self, messages):
-        """(node, its answer or an Exception) for each (type, node, about, tree) that is
-        answered in time."""
+        """(node, its answer or an Exception) for messages (type, node, about, tree)."""
         wait, sent = self.fed.wait, []
         for kind, node, about, tree in messages:
             content = RecordDict({"about": ConfigRecord(about)} | pack(tree))

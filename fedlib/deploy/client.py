@@ -89,8 +89,7 @@ def begin(method, c, fed):
 
 
 def alone(method, c, fed, t, quick=False):
-    """Client c in round t: (how its functions run, (its number [1], its shard), the
-    shard)."""
+    """Client c in round t: (how it runs, (its number [1], its shard), the shard)."""
     run = Clients(method, method.task, fed.seed, t, fed.rounds, "loop")
     if quick:
         run.plans = {k: p._replace(steps=1) for k, p in run.plans.items()}
@@ -122,8 +121,7 @@ def question(method, name):
 
 
 def address(method, asked):
-    """How a client finds a question, a bound method of the method or of one inside it:
-    "report", "inner.report"."""
+    """The name of a question, a bound method: "report", or "inner.report"."""
     if asked.__self__ is method:
         return asked.__name__
     return "inner." + address(method.inner, asked)
@@ -186,8 +184,7 @@ class Client:
         return self.folder and self.folder / f"client-{self.c}-{run}"
 
     def read(self, run):
-        """{step: what it kept then}; ValueError for a file that is damaged or of
-        somebody else."""
+        """{step: what it kept then}; ValueError: damaged, or somebody else's."""
         file = self.file(run)
         if not file or not file.exists():
             return self.steps.get(run, {})

@@ -82,8 +82,7 @@ class Federation(Model):
 
     @classmethod
     def of(cls, method, rounds, task=None, **more):
-        """The federation of a Method on its task, or of a description on this one: what
-        a simulation runs, to be deployed."""
+        """The federation of a Method on its task, or of a description on this one."""
         task = task or method.task
         shape, dtype = list(task.x.shape[1:]), str(task.x.dtype)[6:]
         data = {"clients": task.C, "classes": task.K, "shape": shape, "dtype": dtype}
@@ -141,8 +140,7 @@ def hashable(spec):
 
 
 def nested(found, mark):
-    """{"method.lr": 0.1} as {"method": {"lr": 0.1}}, where mark is "."; ValueError
-    where names are no tree."""
+    """{"method.lr": 0.1} as {"method": {"lr": 0.1}}; ValueError: names no tree."""
     tree = {}
     for path, leaf in found.items():
         *above, name = path.split(mark)

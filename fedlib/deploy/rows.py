@@ -62,8 +62,7 @@ def only(fed, c, own, *data):
 
 
 def server_task(fed, n=None):
-    """Network and C clients. n {"train": [C], ...}: how many rows clients say they
-    have."""
+    """Network and C clients; n {split: [C]}: how many rows they say they have."""
     n = n or dict.fromkeys(SPLITS, [1] * fed.C)
     rows = [[NONE.new_zeros(1).expand(k) for k in n[s]] for s in SPLITS]
     a = None if fed.groups is None else NONE

@@ -85,14 +85,12 @@ class Party:
         return method, client.begin(method, 0, self.fed)
 
     def like(self, about, down):
-        """An answer of a client with made-up rows: it has the names, shapes and types
-        that all answers must have."""
+        """An answer by made-up rows: names, shapes, types that all must have."""
         method, mine = self.example
         return client.turn(method, 0, self.fed, about, down, mine, quick=True)[1]
 
     def check(self, c, answer, like):
-        """The answer of client c in the order of `like`; ValueError for one that cannot
-        be right."""
+        """Client c's answer as `like`; ValueError for one that cannot be right."""
         if isinstance(answer, Exception):
             raise answer
         size, limit = sum(x.nbytes for x in leaves(answer)), self.fed.limit
@@ -108,8 +106,7 @@ class Party:
 
 
 def alike(tree, like, at="the answer"):
-    """The tree in the order of `like`; ValueError for other names, shapes or types, and
-    for NaN or infinity."""
+    """The tree in the order of `like`; ValueError: other names or types, or NaN."""
     got, expected = kind(tree), kind(like)
     refuse_if(got != expected, f"{at} is {got}, expected {expected}")
     if isinstance(like, dict):

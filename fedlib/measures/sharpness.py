@@ -40,9 +40,7 @@ class Eigenvalue(NamedTuple):
 
 # ------------------------------------------------------------ derivatives, part by part
 def apart(loss, w):
-    """(the parameters, functions of them that add up to the loss); buffers stay as
-    they are.
-    """
+    """(parameters, functions of them that add up to the loss); buffers stay."""
     buffers = getattr(loss, "buffers", ())
     p = {k: x.detach() for k, x in w.items() if k not in buffers}
     rest = without(w, p)

@@ -102,9 +102,7 @@ def average_ranks(table, higher_is_better=True):
 
 
 def smooth(values, window: int) -> np.ndarray:
-    """Centred moving average of values [..., E] over `window` entries, 1 or more;
-    shorter at both ends.
-    """
+    """Moving average of values [..., E] over `window` entries, shorter at ends."""
     v = np.asarray(values, float)
     total = np.concatenate([np.zeros((*v.shape[:-1], 1)), np.cumsum(v, -1)], -1)
     i = np.arange(v.shape[-1])
@@ -114,9 +112,7 @@ def smooth(values, window: int) -> np.ndarray:
 
 
 def silverman(values) -> float:
-    """Silverman's width of a Gaussian kernel for percentages [n]; equal ones are spread
-    over two points.
-    """
+    """Silverman's width for percentages [n]; equal ones are spread over two points."""
     iqr = np.subtract(*np.percentile(values, [75, 25])) / 1.349
     spread = min((s for s in (np.std(values), iqr) if s > 0), default=2.0)
     return 0.9 * spread * len(values) ** -0.2

@@ -91,9 +91,7 @@ def single(d, margin, width=0.0):
 
 
 def beyond(d, width=0.0):
-    """A function (sign, least) -> p [...] of "sign * d is larger than least", for
-    differences d [..., S].
-    """
+    """(sign, least) -> p [...] of "sign * d is larger than least"; d [..., S]."""
     if d.shape[-1] < LEAST:
         return lambda sign, least: np.ones(d.shape[:-1])
     (mean, error), same = mean_and_error(d), constant(d)

@@ -23,9 +23,7 @@ LONG_NUMBER = r"-?\d+\.\d{3,}(?!\d|e)"
 
 
 class Saved:
-    """A figure on disk; as the last line of a notebook cell it shows itself, with its
-    alt text and in both themes.
-    """
+    """A figure on disk, which a notebook shows with its alt text in both themes."""
 
     def __init__(self, path: Path, meta: dict):
         self.path, self.meta = path, meta
@@ -112,9 +110,7 @@ def svg(fig, title: str, alt: str) -> str:
 
 
 def inline(text: str, prefix: str, alt: str) -> str:
-    """The <svg> element for a page: colours as theme variables, ids unique to `prefix`,
-    described by `alt`.
-    """
+    """The <svg> element for a page: theme variables, ids unique to `prefix`, `alt`."""
     text = text[text.index("<svg") :].replace("xlink:href", "href").strip()
     # in a page a style would reach every other picture; an image drawn twice has one id
     more = r"<(title|metadata|style).*?</\1>|<!--.*?-->|(?<=\s)id=\"image\w+\""

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..core.errors import refuse_if
 from ..measures import statistics
 from .curves import band
 from .labels import label_ends
@@ -101,8 +100,8 @@ def mirror(data: pd.DataFrame, column: str, bounds=(0, 100)) -> pd.DataFrame:
     up at 0 or 100 %. ValueError for values beyond.
     """
     v = data[column]
-    beyond = f"mirror: {column} is not all between {bounds[0]} and {bounds[1]}"
-    refuse_if(not v.between(*bounds).all(), beyond)
+    if not v.between(*bounds).all():
+        raise ValueError(f"mirror: {column} is not all within {bounds}")
     sides = [data.assign(**{column: 2 * end - v}) for end in bounds]
     return pd.concat([data, *sides], ignore_index=True)
 

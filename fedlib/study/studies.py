@@ -348,8 +348,7 @@ def as_text(spec):
 
 # ---------------------------------------------------------------- hyper-parameters
 def variants(method, entry, study, tier, task, *point):
-    """[(setting, hyper-parameters)] of one method: as its entry has them, or drawn, or
-    won by a search."""
+    """[(setting, hyper-parameters)] of one method: given, drawn, or won."""
     if not {"draws", "winners"} & study.keys():
         return settings(entry, tier, task, *point)
     values = {k: v for k, v in (entry or {}).items() if isinstance(v, list)}

@@ -267,9 +267,7 @@ def collapses(place, mu, least, study=""):
 
 # ---------------------------------------------------------------- noise, cost, storage
 def private(metric, place, sigmas, same):
-    """Under noise of these sizes EquFL is below FedAvg without noise, or with the
-    same.
-    """
+    """Under noise of these sizes EquFL is below FedAvg without noise, or with it."""
     tests = {}
     for s in (f"sigma={sigma}" for sigma in sigmas):
         rival = FEDAVG | ({"setting": s, "study": "private"} if same else {})
@@ -489,9 +487,7 @@ def accuracy_printed(reported):
 
 
 def percentages(reported):
-    """The printed improvements are those of the printed scores, as far as their digits
-    go.
-    """
+    """The printed improvements are those of the printed scores."""
     out = {}
     for (a, m), g in cells(reported, BIAS).groupby(["artefact", "metric"], sort=False):
         b = g[g.method.isin(["FedAvg", *RULES])].value.iloc[0]
@@ -530,9 +526,7 @@ def four_accuracies(reported):
 
 @testing
 def repeats(reported, artefact, method, setting="", same=True):
-    """A row of another table repeats EquFL's scores of Table II(a), or departs from it
-    in each score.
-    """
+    """A row of another table repeats EquFL's scores of Table II(a), or no score."""
     row = cells(reported, f"{artefact}$", method=method)
     row = row[row.setting.str.startswith(setting)].set_index("metric").value
     mine = cells(reported, r"Table II\(a\)", method="EquFL").set_index("metric")

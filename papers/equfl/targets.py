@@ -17,9 +17,7 @@ PRINTED = {"Gaussian-update": "Gaussian", "Uniform-update": "Uniform"}
 
 
 def parts(setting):
-    """(target, the rest of the setting):
-    "target=EO;rule=Median" -> ("EO", "rule=Median").
-    """
+    """(target, the rest): "target=EO;rule=Median" -> ("EO", "rule=Median")."""
     pieces = [p for p in setting.split(";") if p]
     target = next((p.split("=")[1] for p in pieces if p.startswith("target=")), "")
     return target, ";".join(p for p in pieces if not p.startswith("target="))
@@ -35,9 +33,7 @@ def split(seeds):
 
 
 def own(seeds, metrics=METRICS):
-    """Every metric from the run that was trained for it;
-    from any run without such a target.
-    """
+    """Every metric from the run trained for it, or from one without a target."""
     return judging(split(seeds), metrics).drop(columns="target")
 
 

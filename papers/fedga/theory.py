@@ -44,9 +44,7 @@ def weight_bounds(vectors, seed=0):
 
 
 def avgdiff_example(mean, gini, d_gini, d_mean):
-    """The worked example: first order 2 (G d_mean + mean dG),
-    and the exact change of 2 mean G.
-    """
+    """The worked example: first order 2 (G d_mean + mean dG), and the exact change."""
     return {
         "example_mean_acc": mean,
         "example_gini": gini,
@@ -74,9 +72,7 @@ def upload_bytes():
 
 
 def fedgini_trigger(updates, past, theta=1e-5):
-    """Stack m updates [P], take U_s, compare the window:
-    what FedGini's server does in every round.
-    """
+    """Stack m updates [P], take U_s, compare the window, as FedGini's server does."""
     u = torch.stack(updates).mean(0).square().mean()
     return past[:-1].mean() - torch.cat([past[1:-1], u[None]]).mean() < theta
 
@@ -88,9 +84,7 @@ def fedga_trigger(a, past, theta=1e-2):
 
 @torch.no_grad()
 def validation_pass(net, w, x, m):
-    """What FedGA asks of its m clients on top:
-    one forward pass over their validation rows x.
-    """
+    """What FedGA asks of m clients on top: a forward pass over validation rows x."""
     for _ in range(m):
         net.out(w, net.feat(w, x)).argmax(1)
 

@@ -130,9 +130,7 @@ def ranks(reported, table, method, rank):
 
 
 def below(reported):
-    """Of one method and data set, the number on a domain left out is below that of
-    local models.
-    """
+    """The number on a domain left out is below that of local models."""
     (own, _), (out, _) = (cells(reported, t) for t in TABLES)
     return held(
         {

@@ -100,9 +100,7 @@ def at_least_printed(artefact, metric, place, methods, setting):
 
 @testing
 def gains_as_printed(v, gain, cohorts, **of):
-    """In all settings PLGU-LF is ahead by the `gain` of Section 6.2; not testable on a
-    stand-in.
-    """
+    """PLGU-LF is always ahead by the `gain` of Section 6.2, not on a stand-in."""
     least = number("Section 6.2 text", gain)
     test = everywhere(cohorts=cohorts, least=least, **of)
 
@@ -173,9 +171,7 @@ def default_best(v, place, view, study, ends=False):
 
 @testing
 def others_kept(v, place, view, study, least):
-    """At no number between the ends PLGU-LF loses more than -least against the default
-    one.
-    """
+    """At no number between the ends PLGU-LF loses more than -least."""
     runs, D = layers(v, place, view, study)
     between = sorted(set(runs) - {min(runs), max(runs), D})
     if not between:
@@ -250,9 +246,7 @@ def printed_above(reported, artefact, metric, methods, rivals, least=0.01, gain=
 
 @testing
 def highest_printed(reported, artefact, metric, axis, value):
-    """In a table the printed number is highest at one value of an axis, method by
-    method.
-    """
+    """The printed number is highest at one value of an axis, method by method."""
     rows, out = {}, {}
     for (_, setting, m, _), x in cells(reported, artefact, metric).items():
         view, *rest = setting.split("; ")

@@ -27,9 +27,7 @@ PLACES = ("worst", "median", "best")
 
 
 def own(name, state, i):
-    """The model that serves client i: its own, or the server's where it has never
-    trained one.
-    """
+    """The model that serves client i: its own, else the server's."""
     mine, w = pick(state["clients"], i), state["server"]["w"]
     model = mine[HOME[name]]
     return where(mine["seen"], model, w) if "seen" in mine else model
@@ -62,9 +60,7 @@ def some(C, c):
 
 
 def places(accuracy):
-    """{"worst", "median", "best": client} of accuracies [C]; of equal ones the
-    first.
-    """
+    """{"worst", "median", "best": client} of accuracies [C]; the first of ties."""
     order = np.argsort(accuracy, kind="stable")
     return dict(zip(PLACES, order[[0, (len(order) - 1) // 2, -1]].tolist()))
 

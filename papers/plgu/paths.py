@@ -34,9 +34,7 @@ def groups(cells):
 
 
 def measure_all(groups, workers=None, **size):
-    """[measure(group, **size)] of every group, in order; on processes of this
-    machine.
-    """
+    """[measure(group, **size)] of every group, in order, in processes."""
     return compute.every(lambda group, _: measure(group, **size), groups, workers)
 
 
@@ -106,9 +104,7 @@ def uphill(loss, w, points):
 
 
 def curved(loss, w, points):
-    """The two largest eigenvalues at w, and the losses [p, p] on the plane of their
-    vectors.
-    """
+    """The two largest eigenvalues at w, the losses [p, p] on their plane."""
     values, vectors = eigenpairs(loss, w)
     z = landscape.plane(loss, w, *vectors, CURVED, points)
     return {"values": values, "z": z}

@@ -111,8 +111,7 @@ def sent(r):
 
 # ---------------------------------------------------------------- gradients
 class Counted(MLP):
-    """An MLP, without its closed form, that counts the batches on which a gradient may
-    be taken."""
+    """An MLP that counts the batches on which a gradient may be taken."""
 
     dense, seen = None, 0
 

@@ -262,9 +262,7 @@ def slopes(x):
 
 @testing
 def inner(v, metric, along):
-    """Some value between the ends of an axis is better than both ends (a U shape); as
-    for `rising`.
-    """
+    """Some value between the ends of an axis is better than both (a U shape)."""
     x = along(v)
     ends, between = (min(x), max(x)), sorted(x)[1:-1]
     if not between:
@@ -331,9 +329,7 @@ def printed(paper, table=None, **where):
 
 
 def held(cases):
-    """A sentence about printed numbers from
-    {case: (does it hold, numbers in words)} -> Finding.
-    """
+    """A sentence about printed numbers {case: (does it hold, in words)}."""
     bad = {k: said for k, (good, said) in cases.items() if not good}
     where = "".join(f"; {k}: {said}" for k, said in bad.items())
     return sure(not bad, f"holds in {len(cases) - len(bad)} of {len(cases)}{where}")

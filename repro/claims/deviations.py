@@ -132,9 +132,7 @@ def effects(entries, seeds):
 
 
 def effect(v, metric, e):
-    """One comparison at one tier -> columns of EFFECTS,
-    or None where a side was not run.
-    """
+    """One comparison at one tier -> columns of EFFECTS; None: a side was not run."""
     of = {"metric": metric, "dataset": e["dataset"]}
     data = v.kind(e["dataset"], e["ours"].get("study", ""))
     try:
