@@ -35,8 +35,6 @@ LEAST = LOOKS[0]  # fewer never decide
 ALPHA = 0.05  # wrong decisions, yes and no, of all looks together under no difference
 LEVEL = 0.0151  # the same at one look
 DECIDED = ("yes", "no", "alike")
-SEEDS = np.r_[LOOKS, LOOKS[-1] + 1 : 2001]
-HALF = stats.t.isf(LEVEL / 2, SEEDS - 1)  # an interval's half, over the standard error
 ENDS = LEVEL / 2, 1 - LEVEL / 2
 
 
@@ -154,18 +152,3 @@ def over_looks(p):
 def survivors(p):
     """Benjamini and Hochberg's q of the p values [k] of many sentences -> [k]."""
     return stats.false_discovery_control(p) if len(p) else np.ones(0)
-
-
-def needed(d, margin):
-    """At how many seeds would d [S] decide, if mean and deviation stay what they are?
-
-    The first of LOOKS, or else the smallest number beyond them; inf for never, nan for
-    a single seed, whose deviation is not known.
-    """
-    d = np.asarray(d, float)
-    if d.size < 2:
-        return math.nan
-    mean, sd = abs(d.mean()), d.std(ddof=1)
-    wide = max(mean, margin - mean)  # an interval of less than twice this decides
-    good = SEEDS[(SEEDS > d.size) & (HALF * sd / np.sqrt(SEEDS) < wide)]
-    return min(good.tolist(), default=math.inf)

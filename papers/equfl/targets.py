@@ -64,15 +64,15 @@ def transfer(seeds):
     return s.assign(method=names).drop(columns="target")
 
 
-def improvements(seeds, reference="FedAvg", at=""):
-    """By how many percent of the mean bias of `reference` (at the setting `at`) each
-    run lies below it at the same seed; negative: above. The mean over seeds is then the
+def improvements(seeds, at=""):
+    """By how many percent of the mean bias of FedAvg (at the setting `at`) each run
+    lies below it at the same seed; negative: above. The mean over seeds is then the
     improvement of the mean.
     """
     by = ["dataset", "metric", "rule"]
-    mine = (seeds.method == reference) & (seeds.setting == at)
+    mine = (seeds.method == "FedAvg") & (seeds.setting == at)
     if not mine.any():
-        raise ResultError(f"improvements: no seeds of {reference} at {at!r}")
+        raise ResultError(f"improvements: no seeds of FedAvg at {at!r}")
     base = seeds[mine].set_index([*by, "seed"]).value.rename("base")
     means = base.groupby(level=by).mean().rename("mean")
     s = seeds[~mine]

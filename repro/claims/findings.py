@@ -10,10 +10,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from fedlib.measures import verdicts
 from fedlib.measures.statistics import Interval
-from fedlib.measures.verdicts import LEAST, LOOKS, P
+from fedlib.measures.verdicts import LEAST, LEVEL, LOOKS, P
 from repro.claims.values import NotRun, NotTestable, say
 from repro.metrics import METRICS
 
@@ -51,7 +52,7 @@ def positive(metric, d, said, margin=None, words=("better", "worse")):
     p, s = verdicts.single(x, margin, margin), verdicts.span(x, margin)
     p = P(*map(float, p))
     holds = verdicts.verdict(p)
-    needs = math.nan if holds != "undecided" else verdicts.needed(x, margin)
+    needs = math.nan if holds != "undecided" else needed(x, margin)
     told = f"{said}: {told_sign(metric, s, holds, margin, words)}{later(holds, needs)}"
     return Finding(holds, told, (), "", p, "sign", metric, s, margin, needs)
 
@@ -69,7 +70,7 @@ def equal(metric, d, said, margin):
     holds = verdicts.verdict(p)
     needs = math.nan
     if holds == "undecided":
-        needs = verdicts.needed(margin - np.abs(x.mean()) + x - x.mean(), 0)
+        needs = needed(margin - np.abs(x.mean()) + x - x.mean(), 0)
     ends = "within" if holds == "yes" else "beyond" if holds == "no" else "against"
     told = (
         f"{said}: apart by {interval(metric, s)}, {ends} the margin of "
@@ -106,6 +107,25 @@ def told_sign(metric, s, holds, margin, words):
     small = "small: less than the " * bool(verb and away.hi < margin)
     aside = f", {small}margin {at}" if margin else ""
     return f"{verb or 'difference'} {interval(metric, away)}{aside}"
+
+
+SEEDS = np.r_[LOOKS, LOOKS[-1] + 1 : 2001]
+HALF = stats.t.isf(LEVEL / 2, SEEDS - 1)  # an interval's half, over the standard error
+
+
+def needed(d, margin):
+    """At how many seeds would d [S] decide, if mean and deviation stay what they are?
+
+    The first of LOOKS, or else the smallest number beyond them; inf for never, nan for
+    a single seed, whose deviation is not known.
+    """
+    d = np.asarray(d, float)
+    if d.size < 2:
+        return math.nan
+    mean, sd = abs(d.mean()), d.std(ddof=1)
+    wide = max(mean, margin - mean)  # an interval of less than twice this decides
+    good = SEEDS[(SEEDS > d.size) & (HALF * sd / np.sqrt(SEEDS) < wide)]
+    return min(good.tolist(), default=math.inf)
 
 
 def later(holds, needs):
