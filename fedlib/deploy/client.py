@@ -144,10 +144,7 @@ class Client:
         self.rows = {r.numpy().tobytes() for r in rows}
 
     def answer(self, about, down):
-        """The answer, a tree, to one message: see ABOUT; `down` a tree.
-
-        A ValueError, or whatever the method raises, says why there is none.
-        """
+        """The answer, a tree, to one message, see ABOUT; errors say why none."""
         about = ABOUT | about
         t, on = about["t"], about["on"]
         beyond = f"round {t}: this federation has {self.fed.rounds}"

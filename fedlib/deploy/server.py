@@ -206,8 +206,7 @@ class Remote:
         self.down = {}
 
     def asked(self, requests, clients, needed):
-        """{client: its answer}, of `needed` or more of those that train; the others are
-        late. TooFew where they do not come."""
+        """{client: answer} of `needed` that train; TooFew where they are late."""
         party, (pause, longest) = self.party, PAUSES
         steps = clients["step"].tolist() if clients else [0] * party.fed.C
         self.done = self.done or steps

@@ -119,9 +119,7 @@ def silverman(values) -> float:
 
 
 def kde(values, grid) -> np.ndarray:
-    """Density [G] of percentages [n] on grid [G]; Gaussian kernel, Silverman's width,
-    mirrored at 0 and 100 so mass stays.
-    """
+    """Density [G] of percentages [n]; Silverman's width, mirrored at 0 and 100."""
     v = np.asarray(values, float).ravel()
     width = silverman(v)
     v, n = np.unique(v, return_counts=True)  # many clients are equally accurate

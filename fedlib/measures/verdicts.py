@@ -39,9 +39,7 @@ ENDS = LEVEL / 2, 1 - LEVEL / 2
 
 
 class P(NamedTuple):
-    """One-sided p values of four sentences about a difference: it is above 0, below 0,
-    above -margin, below margin. 1 where a sentence cannot be tested.
-    """
+    """One-sided p: above 0, below 0, above -margin, below margin; 1: untestable."""
 
     yes: np.ndarray | float
     no: np.ndarray | float
@@ -79,10 +77,7 @@ def constant(d):
 
 
 def single(d, margin, width=0.0):
-    """P of the sentence "d is positive"; d [..., S] -> P [...].
-
-    width: as for `span`; where d does not vary, p is 0 or 1.
-    """
+    """P [...] of "d is positive", d [..., S]; width: see `span`; constant d: 0 or 1."""
     p = beyond(d, width)
     low, high = (p(sign, -margin) if margin else 1.0 for sign in (1, -1))
     return P(p(1, 0), p(-1, 0), low, high)
@@ -110,17 +105,14 @@ def mean_and_error(d):
 
 # ---------------------------------------------------------------- several of them
 def holm(p):
-    """The p of "at least one of these holds", p [k, ...] -> [...]: the smallest of
-    Holm's corrected ones, k times the smallest.
-    """
+    """p of "at least one holds", p [k, ...] -> [...]: k times the smallest (Holm)."""
     p = np.asarray(p, float)
     return np.minimum(1.0, len(p) * p.min(axis=0))
 
 
 def all_of(parts):
-    """P of "every one of these sentences holds", as of "better than each rival".
-
-    It is alike where none falls below its margin and at least one is not above it.
+    """P of "every one of these sentences holds"; alike where none falls below its
+    margin and at least one is not above it.
     """
     yes, no, low, high = (np.stack(np.broadcast_arrays(*p)) for p in zip(*parts))
     return P(yes.max(0), holm(no), low.max(0), holm(high))

@@ -23,9 +23,7 @@ def band(values):
 
 
 def by_client(cohort, values, C: int) -> np.ndarray:
-    """Values [R, M] of the cohorts [R, M] as a matrix [C, R]; nan where a client was
-    absent. A client below 0 is nobody.
-    """
+    """Values [R, M] of cohorts [R, M] as [C, R]; nan: absent; below 0: nobody."""
     cohort, values = np.asarray(cohort, int), np.asarray(values, float)
     out = np.full((C, len(cohort)), np.nan)
     there = cohort >= 0
@@ -37,9 +35,7 @@ def by_client(cohort, values, C: int) -> np.ndarray:
 
 
 def series(x, values, ax, *, i=0, **more):
-    """A line that belongs to no method, of values [E] or [S, E] over seeds, with its
-    band; i chooses colour, dash and marker.
-    """
+    """A line of no method, values [E] or [S, E], its band; i: colour, dash, marker."""
     c, dash, mark = (some[i % len(some)] for some in (STRONG, DASHES, MARKERS))
     mean, half = band(np.atleast_2d(values))
     ax.plot(x, mean, color=c, ls=dash, marker=mark, ms=4, **more)

@@ -75,9 +75,8 @@ def save(
     it).  alt: what a reader who cannot see the figure must know.  data: name and kind,
     as "Synthetic(1, 1), synthetic".  seeds: how many, or a list of which, or "none".
     notebook: path in the repository.  stage: the `dvc repro` target.  folder: see
-    `drawn`.  The commit is not written: a file cannot know the commit that will hold
-    it; the book adds it.  more: {name: what a piece's script on the page must know}.
-    ValueError for an empty field or an unknown tier.
+    `drawn`.  more: {name: what a piece's script on the page must know}.  ValueError for
+    an empty field or an unknown tier.
     """
     meta = dict(name=name, title=title, alt=alt, data=data, tier=tier)
     meta |= dict(seeds=in_words(seeds), notebook=notebook, stage=stage)

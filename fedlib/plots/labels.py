@@ -24,9 +24,7 @@ def spread(y, gap: float, low: float = -np.inf, high: float = np.inf) -> np.ndar
 
 
 def name_rows(ax, methods) -> None:
-    """Rows 0, 1, ... of a chart: the methods' printed names in their colours, the first
-    on top, lines across only.
-    """
+    """Rows 0, 1, ... of a chart: printed names in their colours, the first on top."""
     methods = list(methods)
     ax.set_yticks(range(len(methods)), [label(m) for m in methods])
     for tick, m in zip(ax.get_yticklabels(), methods):
@@ -39,9 +37,7 @@ def name_rows(ax, methods) -> None:
 
 
 def label_ends(ax, ends: dict, notes: dict | None = None) -> None:
-    """Write each method's name to the right of its line's end (x, y), moved apart where
-    names would collide; notes {method: text after its name}.
-    """
+    """Names to the right of lines' ends (x, y), moved apart; notes {method: more}."""
     fig = ax.get_figure()
     fig.draw_without_rendering()
     point = 72 / fig.dpi  # points per pixel

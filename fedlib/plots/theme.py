@@ -47,9 +47,7 @@ LIGHT, DARK = "#fefefe", "#101418"
 
 
 def root() -> Path:
-    """The repository that figures belong to: the nearest folder above the working
-    directory with a pyproject.toml, else that directory.
-    """
+    """The nearest folder, from the working one upwards, with a pyproject.toml."""
     here = Path.cwd()
     above = (p for p in (here, *here.parents) if (p / "pyproject.toml").exists())
     return next(above, here)
@@ -86,9 +84,7 @@ SPARE = [
 
 @cache
 def styles(*places: Path) -> dict[str, Style]:
-    """{method: Style} by papers/*/style.yaml, of the first place that has papers; a
-    method that two papers have is drawn as the first one says.
-    """
+    """{method: Style} of papers/*/style.yaml in the first place that has some."""
     read = lambda path: yaml.safe_load(path.read_text("utf-8"))
     order = lambda path: read(path.with_name("paper.yaml"))["order"]
     found = [[*p.glob("papers/*/style.yaml")] for p in places]

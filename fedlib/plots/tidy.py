@@ -45,9 +45,7 @@ def looks(methods: Iterable[str], lines: bool = True) -> dict[str, Any]:
 
 
 def colours(methods: Iterable[str]) -> dict[str, Any]:
-    """Keywords for sns.barplot, sns.violinplot and sns.boxplot with a row per method;
-    a colour that seaborn fades is none of the dark theme's.
-    """
+    """Keywords for sns.barplot, violinplot, boxplot, a row per method, none faded."""
     methods = list(methods)
     palette = {m: colour(m) for m in methods}
     order = dict(order=methods, hue="method", hue_order=methods, palette=palette)
@@ -56,9 +54,7 @@ def colours(methods: Iterable[str]) -> dict[str, Any]:
 
 # ---------------------------------------------------------------- curves
 def t95(values) -> tuple[float, float]:
-    """errorbar= of the mean of values [S] over seeds: its 95 % t interval, the range
-    for two. Seaborn's own ("ci", 95) is a bootstrap, too narrow for five seeds.
-    """
+    """errorbar= of the mean of values [S]: its t interval, for two their range."""
     mean, half = band(np.asarray(values, float))
     return float(mean - half), float(mean + half)
 

@@ -30,9 +30,7 @@ AUDITS = {"cpu": Path("results/audit.csv"), "cuda": Path("results/audit-gpu.csv"
 
 
 def chosen(names=(), path="params.yaml"):
-    """[(paper, study)] of "paper" and "paper/study", in the order of the files; all of
-    them without names. Raises ValueError.
-    """
+    """[(paper, study)] of "paper" and "paper/study", of all without names."""
     papers = {p: v for p, v in studies.load(path).items() if p != "tier"}
     there = {f"{p}/{name}": (p, name) for p in papers for name in papers[p]["studies"]}
     for name in names:

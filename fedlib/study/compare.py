@@ -343,9 +343,7 @@ class Comparison:
         return ax
 
     def report(self, path: str | Path = "report.html", against: str = "FedAvg") -> Path:
-        """Write one page that needs nothing else, by the template report.html -> its
-        path. against: whom clients gain or lose to; the best where FedAvg is missing.
-        """
+        """Write a page, by report.html -> its path; against: FedAvg, else the best."""
         import matplotlib.pyplot as plt
         from jinja2 import Environment
 

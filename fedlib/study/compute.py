@@ -38,9 +38,7 @@ def task_of(spec, seed, name):
 
 
 def trained(cell, device=None, folder=None):
-    """(method, task, record) of a cell, run anew; record.state has what server and
-    clients hold after the last round. Raises engine.Diverged.
-    """
+    """(method, task, record) of a cell, run anew, with its state; Diverged."""
     task = task_of(cell.task, cell.seed, cell.dataset)
     method = make.make(cell.method, task, **json.loads(cell.kwargs))
     how = json.loads(cell.engine)

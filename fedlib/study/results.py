@@ -108,24 +108,20 @@ class Study:
         return self._long(numbers, rules, choose)
 
     def biases(self, rules=("last10_mean",), measures: Measures = BIAS, split="test"):
-        """Seeds of how the model treats groups, over all clients' rows of a split
-        together: `measures` of counts [.., A, 2, 2], CON, the accuracy as a fraction.
+        """Seeds of `measures` of counts [.., A, 2, 2], CON, the accuracy as a fraction,
+        over all clients' rows of a split together.
         """
         of = lambda r, key, by: runs.bias_of(measures, r, (*key[:2], split), by)
         return self._long(lambda *at: means(of(*at)), rules)
 
     def validation(self, rule: str = "best_val", measure=metrics.mean_acc):
-        """The same for a measure of validation accuracies, by which settings are
-        chosen; of a run that diverged 0.
-        """
+        """The same for a measure of validation accuracies; of a diverged run 0."""
         of = lambda r, key, by: r[scoring(key), key[1], "val"][picked(by, r, key)]
         mean = lambda r, *at: np.mean(measure(of(r, *at))) * ("diverged" not in r.meta)
         return self._long(lambda *at: {"val_acc": 100 * float(mean(*at))}, [rule])
 
     def whole(self, measures: Measures, dataset=None, method=None):
-        """The same for numbers of whole runs: {name: record -> value}, rule "run";
-        values that do not exist are left out.
-        """
+        """Whole runs: {name: record -> value}, rule "run"; without NaN."""
         each = measures.items()
         numbers = lambda r, *_: {k: v for k, f in each if not np.isnan(v := f(r))}
         return self.only(dataset, method)._long(numbers, ("run",))
