@@ -10,8 +10,6 @@ ledger, and what has nothing to compute by its anchor in the source of its page 
 the book.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence
@@ -28,9 +26,7 @@ COLUMNS = "paper artefact title status reason tier data page files".split()
 
 @dataclass(frozen=True)
 class Artefact:
-    """One table or figure, and its evidence beside the cells that the
-    paper prints there.
-    """
+    """One table or figure, and its evidence beside the cells printed there."""
 
     paper: str
     name: str  # as in reported.csv: "Table 5"
@@ -69,9 +65,7 @@ def listed_by(paper):
 
 
 def names(reported):
-    """Paper -> the artefacts it may have:
-    those of its artefacts.yaml and those of its reported.csv.
-    """
+    """{paper: the artefacts of its artefacts.yaml and its reported.csv}."""
     found = {p: set(g) for p, g in reported.groupby("paper").artefact}
     for a in listed():
         found.setdefault(a.paper, set()).add(a.name)
@@ -109,8 +103,7 @@ def row(a, reported, ours, root):
 
 
 def shown(a, root):
-    """Figures, tables and text that are there -> files, what is missing, tiers, kinds
-    of data."""
+    """Figures, tables, text -> files, what is missing, tiers, kinds of data."""
     files, missing, tiers, kinds = [], [], set(), set()
     for wanted, end, what in ((a.figure, "svg", "figure"), (a.table, "csv", "table")):
         found = sorted((root / "figures").rglob(f"{a.anchor}.{end}")) if wanted else []

@@ -9,8 +9,6 @@ the installed sphinx-mathjax-offline, so that the pages ask no other host. Every
 is an error. Labs are no pages: a chapter offers the file itself.
 """
 
-from __future__ import annotations
-
 import filecmp
 import os
 import shutil

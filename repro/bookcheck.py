@@ -7,8 +7,6 @@ a link that leads nowhere, an id used twice, a picture without a description, a 
 from another host. What weighs and moves is looked at in a browser (repro.browse).
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -104,9 +102,7 @@ def found(folder, name):
 
 
 def lost(path, pages, address):
-    """Where a link to this book leads, if that is nowhere; links to other hosts are not
-    followed.
-    """
+    """Where a link to this book leads, if that is nowhere."""
     part = urlsplit(address)
     if part.scheme or part.netloc or address == "#":
         return None

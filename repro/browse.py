@@ -15,8 +15,6 @@ one browser and load once each: it changes size and looks. A chapter takes seven
 to eighteen seconds on a busy machine of two cores.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

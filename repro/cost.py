@@ -1,7 +1,5 @@
 """What a round of a method costs: time beside FedAvg's, and bytes per client."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import time

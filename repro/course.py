@@ -20,8 +20,6 @@ book/course/plan.yaml is the plan of the weeks: a list of {title, pages, lab, cl
 project}; lab and class name the page whose lab and exercise for a class are done.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections import Counter
@@ -34,8 +32,8 @@ import networkx as nx
 from annotated_types import Len
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
-from fedlib.core.errors import nearest, short
-from fedlib.data.settings import Model
+from fedlib.core.errors import nearest, refuse_if, short
+from fedlib.data.settings import Model, different
 from fedlib.methods.cite import BIBLIOGRAPHY, entries
 from fedlib.study.studies import located
 from repro.papers import parsed
@@ -149,8 +147,7 @@ def known(what):
 
     def check(v, info):
         names = info.context[what]
-        if v not in names:
-            raise ValueError(f"no {what} {v!r}{nearest(v, names)}")
+        refuse_if(v not in names, f"no {what} {v!r}{nearest(v, names)}")
         return v
 
     return AfterValidator(check)
@@ -158,18 +155,16 @@ def known(what):
 
 def one_is_right(answers):
     """The answers, of which one is right and none stands there twice."""
-    right, says = sum(a.right for a in answers), [a.says for a in answers]
-    if right != 1:
-        raise ValueError(f"{right} have right: true; mark exactly one")
-    if len({*says}) < len(says):
-        raise ValueError(f"{max(says, key=says.count)!r} stands there twice")
+    right = sum(a.right for a in answers)
+    refuse_if(right != 1, f"{right} have right: true; mark exactly one")
+    different([a.says for a in answers])
     return answers
 
 
 def of_length(text):
     """A text of CREDIT words."""
-    if not CREDIT[0] <= words(text) <= CREDIT[1]:
-        raise ValueError(f"{words(text)} words: write {CREDIT[0]} to {CREDIT[1]}")
+    (low, high), n = CREDIT, words(text)
+    refuse_if(not low <= n <= high, f"{n} words: write {low} to {high}")
     return text
 
 

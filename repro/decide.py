@@ -12,8 +12,6 @@ after a look, `dvc repro results` does. What it has decided to add stands in
 papers/<paper>/seeds.yaml, to be committed with the evidence.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import subprocess

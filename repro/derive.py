@@ -3,8 +3,6 @@ lowest of several, the best value of an axis, a run under another name; called b
 notebooks of papers, as repro.ledger.lead and so on.
 """
 
-from __future__ import annotations
-
 import pandas as pd
 
 from repro.metrics import METRICS
@@ -18,18 +16,19 @@ def with_rows(seeds, rows, none):
     return pd.concat([seeds, *rows], ignore_index=True)
 
 
-def versus(seeds, metric="best_gini", method="FedAvg", name="delta_gini_vs_fedavg"):
-    """The seeds with rows added: each method's metric minus that of `method` at the
-    same seed, called `name`."""
+def versus(seeds):
+    """The seeds with rows added: each method's Gini coefficient minus that of FedAvg at
+    the same seed."""
     by = ["paper", "study", "dataset", "seed", "rule", "tier"]
-    mine = seeds[seeds.metric == metric]
-    base = mine[(mine.method == method) & (mine.setting == "")].set_index(by).value
+    mine = seeds[seeds.metric == "best_gini"]
+    fedavg = mine.method == "FedAvg"
+    base = mine[fedavg & (mine.setting == "")].set_index(by).value
     if base.empty:
-        known = hint(method, set(seeds.method))
-        raise ResultError(f"versus: no {metric} of {method} in the seeds; {known}")
-    other = mine[mine.method != method]
-    theirs = base.reindex(pd.MultiIndex.from_frame(other[by])).to_numpy()
-    other = other.assign(metric=name, value=other.value.to_numpy() - theirs)
+        known = hint("FedAvg", set(seeds.method))
+        raise ResultError(f"versus: no best_gini of FedAvg in the seeds; {known}")
+    theirs = base.reindex(pd.MultiIndex.from_frame(mine[~fedavg][by])).to_numpy()
+    other = mine[~fedavg].assign(metric="delta_gini_vs_fedavg")
+    other["value"] -= theirs
     return with_rows(seeds, [other.dropna(subset="value")], "")
 
 
@@ -75,21 +74,14 @@ def lowest(seeds, methods, metric="acc_min_over_clients_pct"):
     return with_rows(seeds, [low] if len(low) else [], none)
 
 
-def peak(
-    seeds,
-    name="D",
-    metric="acc_mean_pct",
-    new="best_D",
-    largest="largest_D",
-    setting="global and personalised model",
-    views=("global model", "personalised model"),
-):
-    """The seeds with rows added (rule "run"): along an axis of the settings ("D=0",
-    "D=1", ...) the value at which the metric, averaged over the views, is best, seed by
-    seed, and the largest value of the axis. Raises ResultError.
+def peak(seeds):
+    """The seeds with rows added (rule "run"): along the settings "D=0", "D=1", ... the
+    value at which the mean accuracy, averaged over global and personalised model, is
+    best, seed by seed, as best_D, and the largest value. Raises ResultError.
     """
+    views, metric = ("global model", "personalised model"), "acc_mean_pct"
     parts = seeds.setting.map(pieces)
-    at = [next((p for p in own if p.startswith(f"{name}=")), "=nan") for own in parts]
+    at = [next((p for p in own if p.startswith("D=")), "=nan") for own in parts]
     view = [next((v for v in views if v in own), None) for own in parts]
     mine = seeds.assign(at=[float(p.split("=")[1]) for p in at], view=view)
     mine = mine[(mine.metric == metric) & mine["at"].notna() & mine.view.notna()]
@@ -101,12 +93,10 @@ def peak(
         both = both.reindex(columns=views).dropna().mean(axis=1)
         if len(both) > 1:
             one = g.iloc[[0]].drop(columns=["at", "view"])
-            one = one.assign(setting=setting, rule="run")
-            out.append(
-                one.assign(metric=new, value=(METRICS[metric].sign * both).idxmax())
-            )
-            out.append(one.assign(metric=largest, value=both.index.max()))
-    none = f"peak: no {metric} of {' and '.join(views)} at two values of {name}"
+            one = one.assign(setting="global and personalised model", rule="run")
+            out.append(one.assign(metric="best_D", value=both.idxmax()))
+            out.append(one.assign(metric="largest_D", value=both.index.max()))
+    none = f"peak: no {metric} of {' and '.join(views)} at two values of D"
     return with_rows(seeds, out, none)
 
 

@@ -9,8 +9,6 @@ that the same code and parameters give the same bytes. A run that fails leaves i
 half-done notebook in runs/failed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import multiprocessing
@@ -85,8 +83,7 @@ def same_bytes(nb, root: Path) -> str:
 
 
 def without_traces(root: Path):
-    """A function of outputs, dicts, lists and texts, that takes traces of the machine
-    out of them."""
+    """A function of outputs that takes traces of the machine out of them."""
     base = sys.base_prefix
     folders = {sys.prefix: "<python>", f"{base}/lib": "<python>/lib", str(root): "."}
     tables: dict[str, str] = {}

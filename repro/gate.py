@@ -12,8 +12,6 @@ edit draws again what it may have changed, and nothing else:
                                 were
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import subprocess

@@ -30,8 +30,6 @@ than the margin.
     not run         we have no number
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import defaultdict
@@ -157,8 +155,7 @@ def order(group, values):
 
 
 def agree(a, b, values):
-    """Do our seeds put two rows in the printed order? -> True, False, or None while
-    that is open."""
+    """Do our seeds put two rows in the printed order? None while that is open."""
     if a.key not in values or b.key not in values:
         return None
     printed = float(a.reported) - float(b.reported)

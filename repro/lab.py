@@ -4,8 +4,6 @@ Notebooks read params.yaml and write to results/, so their kernels start in the 
 the repository, as in the pipeline, and not in the notebook's folder.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -16,8 +16,6 @@ For each key the ledger takes the best tier there is. The verdicts are those of
 repro.judge.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import os
@@ -275,9 +273,7 @@ def _mean(values):
 
 
 def _called(seeds, settings):
-    """The seeds whose setting has all parts of one of `settings`,
-    the first that fits; see `cells`.
-    """
+    """The seeds whose setting has all parts of one of `settings`; see `cells`."""
     names = settings if isinstance(settings, dict) else {s: s for s in settings}
     out = []
     for own in map(pieces, seeds.setting):

@@ -8,8 +8,6 @@ kind of KINDS where the unit does not say it, or with a margin and its why_margi
 bounds, of its own.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple

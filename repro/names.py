@@ -2,8 +2,6 @@
 somebody may have meant by a name that is not known.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 

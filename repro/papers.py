@@ -30,8 +30,6 @@ claims.py (tests that follow no pattern). No module of a paper imports one of an
 paper, so that a folder can be taken away.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.util

@@ -22,8 +22,6 @@ paper.yaml says where a paper needs more:
       unsaid             {what: [data sets]}, what the paper does not say, of SAYS
 """
 
-from __future__ import annotations
-
 import functools
 import json
 from statistics import mean, median
@@ -91,9 +89,7 @@ def gates(paper, tier=None):
 
 
 def counts(cells):
-    """Rows of each class that the clients of each cell train and are tested on: two
-    arrays [C, K].
-    """
+    """Rows of each class that clients train and are tested on: two arrays [C, K]."""
     made = (compute.task_of(c.task, c.seed, c.dataset) for c in cells)
     of = lambda y, K, rows: np.stack([np.bincount(y[r], minlength=K) for r in rows])
     return [[of(t.y, t.K, rows) for rows in (t.train, t.test)] for t in made]

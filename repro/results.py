@@ -4,8 +4,6 @@ Among them what clients hold (clients.csv), and how long runs took (facts.csv).
     python -m repro.results
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -9,8 +9,6 @@ ends with DVC. What it has drawn lies in runs/drawn until the stage takes it: wh
 not at all.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -7,8 +7,6 @@ says ``tier: tiny``; runs, results and the book of that tier stay there, and not
 that git tracks changes. Next time only what differs is copied.
 """
 
-from __future__ import annotations
-
 import filecmp
 import os
 import re

@@ -10,8 +10,6 @@ those of one message, messages how many there are in a round. Rows and labels do
 leave. bytes.csv puts the tensors of a name together.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 
@@ -110,14 +108,19 @@ def sent(method, start, one):
 
 def row(way, name, shape, kind, messages):
     """One tensor of a message, with its bytes."""
-    size = math.prod(shape) * torch.empty(0, dtype=getattr(torch, kind)).element_size()
-    return way, name, " x ".join(map(str, shape)) or "one number", kind, size, messages
+    size = math.prod(shape) * getattr(torch, kind).itemsize
+    return way, name, in_words(shape), kind, size, messages
+
+
+def in_words(shape):
+    """As "3 x 4"; some shapes are words already."""
+    if isinstance(shape, str):
+        return shape
+    return " x ".join(map(str, shape)) or "one number"
 
 
 def finish(method, rows):
-    """Messages with the same tensors in one row,
-    those without numbers left out, in order.
-    """
+    """Messages with the same tensors in one row, in order; without empty ones."""
     names = [k for k, cls in METHODS.items() if cls is type(method)]
     t = pd.DataFrame([(names[0], *r) for r in rows if r[4] and r[5]], columns=COLUMNS)
     t = t.groupby(COLUMNS[:-1], sort=False, as_index=False).messages.sum()
@@ -134,11 +137,8 @@ def messages(method, record):
     """The rows of bytes.csv of a method: one per direction and named leaf."""
     for way, leaves in record.meta["bytes"].items():
         for leaf, m in leaves.items():
-            shape = m["shape"]
-            if not isinstance(shape, str):
-                shape = " x ".join(map(str, shape)) or "one number"
             if m["bytes"]:  # no buffers of a network that has none
-                yield method, WAYS[way], leaf, shape, m["bytes"]
+                yield method, WAYS[way], leaf, in_words(m["shape"]), m["bytes"]
 
 
 def tables():

@@ -14,8 +14,6 @@ each of the paper's `wins`, over pilots and evaluations of its rule:
 The first of these chooses the finalists.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 papers/<paper>/workflow.py has the boxes of the paper's methods.
 """
 
-from __future__ import annotations
-
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.patches import FancyBboxPatch

@@ -146,9 +146,7 @@ def instead(r):
 
 
 def prose(text, r):
-    """A sentence of a row, with the names of data sets and metrics as the book prints
-    them.
-    """
+    """A sentence of a row, with names of data sets and metrics as the book's."""
     known = {**DATASETS, **NAMES, **tasks(r)}
     named = r"[\w-]*[A-Z_\d][\w-]*"
     return re.sub(named, lambda m: known.get(m[0], m[0]), text)
@@ -214,9 +212,7 @@ def chip(word, *, brief=False, says=""):
 
 
 def pairs(rows):
-    """(pairs of methods in the printed order, decided pairs); each stands in the rows
-    of both.
-    """
+    """(pairs of methods as printed, decided pairs); each is in the rows of both."""
     found = (re.match(r"(\d+) of (\d+)", r["pairs"]) for r in rows)
     counts = [(int(m[1]), int(m[2])) for m in found if m]
     return tuple(sum(n) // 2 for n in zip(*counts)) or (0, 0)
@@ -367,9 +363,7 @@ def parallel(app, *directives):
 
 
 class Role(SphinxRole):
-    """A role that prints the `html` of text from a file; where that raises ValueError
-    it is a warning.
-    """
+    """Prints the `html` of text from a file; a ValueError of it is a warning."""
 
     rows = Directive.rows
 

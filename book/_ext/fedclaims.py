@@ -121,9 +121,7 @@ def spelled(text, bar):
 
 
 def tallies(rows):
-    """Sentences, testable, yes, those by more than the margin, those by chance,
-    survivors.
-    """
+    """Sentences, testable, yes, by more than the margin, by chance, survivors."""
     tested, yes = sum(map(testable, rows)), [r for r in rows if r["holds"] == "yes"]
     sure = sum(r["size"] == "beyond" for r in yes)
     chance = f"{tested * ALPHA / 2:.1f}"

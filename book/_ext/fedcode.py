@@ -179,9 +179,7 @@ def link_equations(app, page, template, context, doctree):
         return f'<a class="eqlink" {to}>{m[1] or ""}({number})</a>'
 
     def line(text):
-        """One line of code as a block that wraps with a hanging indent; a link at its
-        end goes to the right edge.
-        """
+        """One line of code as a block that wraps; a link at its end goes right."""
         bare = re.sub(r"<[^>]+>", "", text)
         blank = r'(?:<span class="w">)?\s*(?:</span>)?((?:<span class="c1">)?)'
         link = r'<a class="eqlink"([^>]*>[^<]*</a>(?:</span>)?)$'

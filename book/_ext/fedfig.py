@@ -77,8 +77,7 @@ class Fig(Directive):
         return inline(drawn, prefix, about["alt"])
 
     def figure(self, drawn, path, about, more="", kind=()):
-        """The figure with its title, the content and `more` as caption, and where it
-        comes from."""
+        """The figure, its title, the content and `more` as caption, its origin."""
         text = " ".join([*self.content, more]).strip()
         title = nodes.strong("", about["title"] + ". ", classes=[*kind])
         kids = self.inline(text) if text else []

@@ -42,9 +42,7 @@ class Looks(Directive):
 
 
 def experiment(difference, deviation, margin, seed=0):
-    """Normal differences looked at until they are decided -> rows as fedplot draws
-    them.
-    """
+    """Normal differences, looked at until decided -> rows as fedplot draws them."""
     d = np.random.default_rng(seed).normal(difference, deviation, LOOKS[-1])
     rows = []
     for n in LOOKS:

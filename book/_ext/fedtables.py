@@ -219,9 +219,7 @@ class Reported(Directive):
 
     @staticmethod
     def best(column, field):
-        """Keys of the best rows of a column;
-        none when the metric has no direction or only one method ran.
-        """
+        """Keys of the best rows of a column; none without direction or rival."""
         column = [r for r in column if r and r[field]]
         known = METRICS.get(column[0]["metric"]) if column else None
         better = known.better if known else ""

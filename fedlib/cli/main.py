@@ -1,8 +1,6 @@
 """The command line: a command is a function, its arguments are its parameters. It
 imports what it needs: the others need not wait for torch."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Literal

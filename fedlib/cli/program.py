@@ -10,8 +10,6 @@ Where that is not 0, one line on stderr says why. With --debug, anywhere among t
 words, the exception is raised as it is.
 """
 
-from __future__ import annotations
-
 import argparse
 import inspect
 import os

@@ -1,7 +1,5 @@
 """What a user types on the command line, as values and tasks."""
 
-from __future__ import annotations
-
 import inspect
 import re
 

@@ -24,17 +24,16 @@ clients there are, and a person can be asked what would be if only the sex diffe
 Letters: N persons, C clients.
 """
 
-from __future__ import annotations
-
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
+from pydantic import Field
 
-from ..core.errors import SEEDS, check_bytes
+from ..core.errors import COUNT, check_bytes
 from ..core.pool import Pool
 from . import people as acs
-from .settings import settings
+from .settings import Amount, Seed, settings
 
 UNIFORM = (  # the uniform numbers of a person, in the order in which they are drawn
     "sex race race_code foreign citizen birthplace married single disabled ear eye "
@@ -44,6 +43,7 @@ UNIFORM = (  # the uniform numbers of a person, in the order in which they are d
 NORMAL = ["education_noise", "hours_noise", "income_noise"]
 # RAC1P of those who are not white alone
 RACES, RACE_SHARES = np.array([2, 3, 6, 8, 9]), (0.50, 0.04, 0.20, 0.14, 0.12)
+ORIGINS = [3], [6], [2, 9], [], [], [8], [1, 9]  # RAC1P of those in acs.ORIGINS
 # lowest OCCP of eight occupations
 FIRST = np.array((10, 500, 1005, 2001, 3000, 3600, 4200, 5000))
 LAST = np.array(acs.CUTS[:8])
@@ -64,17 +64,12 @@ class Knobs(NamedTuple):
 class Effects(NamedTuple):
     """Answers [N] of the persons of a pool, as they are and as they would be with the
     other sex and the same noise.
-
-    s       [N] sex, women 1
-    y       the answer as it is
-    direct  the answer if only the direct paths saw the other sex
-    total   the answer if all paths did
     """
 
-    s: torch.Tensor
-    y: torch.Tensor
-    direct: torch.Tensor
-    total: torch.Tensor
+    s: torch.Tensor  # sex, women 1
+    y: torch.Tensor  # the answer as it is
+    direct: torch.Tensor  # if only the direct paths saw the other sex
+    total: torch.Tensor  # if all paths did
 
     def effect(self, path: str = "total") -> float:
         """Share of yes as women minus share of yes as men, over the same persons; path
@@ -84,34 +79,31 @@ class Effects(NamedTuple):
         return float((change * (1 - 2 * self.s)).double().mean())
 
 
-ROOM = {"clients": (1, len(acs.STATES)), "n_mean": (4,), "n_test": (4,)}
-ROOM |= {"shift": (0,), "draw": (0, SEEDS)}
-KNOBS = dict.fromkeys(Knobs._fields, (0,))
+States = Annotated[int, Field(ge=1, le=len(acs.STATES))]
+Persons = Annotated[int, Field(ge=4, le=COUNT)]
 
 
-@settings(task=acs.TASKS, group=acs.GROUPS, **ROOM, **KNOBS)
+@settings
 def census(
-    task: str = "income",
-    group: str = "sex",
-    clients: int = 51,
-    n_mean: int = 600,
-    n_test: int = 1000,
-    shift: float = 1.0,
-    bias_sex: float = 1.0,
-    bias_race: float = 1.0,
-    indirect_sex: float = 1.0,
-    indirect_race: float = 1.0,
-    draw: int = 0,
+    task: acs.Question = "income",
+    group: acs.Group = "sex",
+    clients: States = 51,
+    n_mean: Persons = 600,
+    n_test: Persons = 1000,
+    shift: Amount = 1.0,
+    bias_sex: Amount = 1.0,
+    bias_race: Amount = 1.0,
+    indirect_sex: Amount = 1.0,
+    indirect_race: Amount = 1.0,
+    draw: Seed = 0,
 ) -> Pool:
     """The procedural census as a Pool whose owner is the state; Pool.a holds the group,
     Pool.test the separate test draw.
 
-    task, group      as for `people.acs`
-    clients          the first so many of the 51 states
-    n_mean, n_test   median number of persons per client before the task's filter, in
-                     the training and in the test draw. Client sizes are log-normal
-                     with sigma 0.6, between a quarter and six times of it, in the same
-                     ratios in both draws
+    task, group as for `people.acs`; clients: the first so many of the 51 states;
+    n_mean, n_test: median number of persons per client before the task's filter, in
+    the training and in the test draw. Client sizes are log-normal with sigma 0.6,
+    between a quarter and six times of it, in the same ratios in both draws.
     """
     z = noise(clients, n_mean, n_test, shift, draw)
     who = persons(z, Knobs(bias_sex, bias_race, indirect_sex, indirect_race))
@@ -122,8 +114,8 @@ def census(
     return acs.pool("procedural census", x, y, *of, test)
 
 
-@settings(task=acs.TASKS)
-def counterfactual(task: str = "income", **given) -> Effects:
+@settings
+def counterfactual(task: acs.Question = "income", **given) -> Effects:
     """What the persons of `census` with the same arguments, row by row, would answer if
     they had the other sex.
 
@@ -156,13 +148,13 @@ def drawn(**given):
 
 
 # ---------------------------------------------------------------- noise
-@settings(**ROOM)
+@settings
 def noise(
-    clients: int = 51,
-    n_mean: int = 600,
-    n_test: int = 1000,
-    shift: float = 1.0,
-    draw: int = 0,
+    clients: States = 51,
+    n_mean: Persons = 600,
+    n_test: Persons = 1000,
+    shift: Amount = 1.0,
+    draw: Seed = 0,
 ) -> dict:
     """All random numbers: per client u [6] and its size, per person uniform and normal
     numbers, training persons first.
@@ -173,19 +165,18 @@ def noise(
     numbers = 6 * clients * (n_mean + n_test) * len(UNIFORM + NORMAL)
     check_bytes(f"census: n_mean = {n_mean}, n_test = {n_test}", numbers * 8)
     seeds = [child.spawn(3) for child in np.random.SeedSequence(draw).spawn(clients)]
-    first = [np.random.default_rng(own).standard_normal(7) for own, _, _ in seeds]
-    first = np.stack(first)  # [C, 7]
+    own = (np.random.default_rng(seed).standard_normal(7) for seed, _, _ in seeds)
+    first = np.stack([*own])  # [C, 7]
     u, scale = shift * first[:, :6], np.exp(0.6 * first[:, 6])
     n = [np.clip(np.round(m * scale), m // 4, 6 * m) for m in (n_mean, n_test)]
     n = np.stack(n).astype(int)  # [2, C]
     beta = 1.6 * np.exp(0.15 * u[:, 0])
     U, Z, age = [], [], []
-    for part in range(2):
-        for c in range(clients):
-            rng = np.random.default_rng(seeds[c][1 + part])
-            U.append(rng.random((n[part, c], len(UNIFORM))))
-            Z.append(rng.standard_normal((n[part, c], len(NORMAL))))
-            age.append(rng.beta(1.3, beta[c], n[part, c]))
+    for (part, c), m in np.ndenumerate(n):
+        rng = np.random.default_rng(seeds[c][1 + part])
+        U.append(rng.random((m, len(UNIFORM))))
+        Z.append(rng.standard_normal((m, len(NORMAL))))
+        age.append(rng.beta(1.3, beta[c], m))
     client = np.tile(np.arange(clients), 2).repeat(n.ravel())
     return dict(
         client=client,
@@ -250,7 +241,7 @@ def persons(z, knobs, direct=None, indirect=None) -> dict:
         - 0.2 * u_econ
     )
     private = z["private"] < sigmoid(-2 + 0.03 * (age - 42))
-    served = z["military"] < sigmoid(-2.6 - 1.2 * knobs.indirect_sex * (2.0 * si - 1))
+    served = z["military"] < sigmoid(-2.6 - 1.2 * women)
     mother = si & (age >= 15) & (age <= 50)
     sector = 1 + pick(z["worker"], (0.64, 0.08, 0.07, 0.05, 0.04, 0.06, 0.04, 0.02))
     job = FIRST[o] + below(z["occupation_code"], LAST[o] - FIRST[o] + 1)
@@ -289,13 +280,7 @@ def persons(z, knobs, direct=None, indirect=None) -> dict:
         POVPIP=below(z["poverty"], 502),
         PUBCOV=2 - public,
         RAC1P=rac1p,
-        RACAIAN=1 * (rac1p == 3),
-        RACASN=1 * (rac1p == 6),
-        RACBLK=1 * ((rac1p == 2) | (rac1p == 9)),
-        RACNH=0 * rac1p,
-        RACPI=0 * rac1p,
-        RACSOR=1 * (rac1p == 8),
-        RACWHT=1 * ((rac1p == 1) | (rac1p == 9)),
+        **{k: 1 * np.isin(rac1p, own) for k, own in zip(acs.ORIGINS, ORIGINS)},
         RELP=np.array((0, 1, 2, 15))[relation],
         SCHL=np.clip(np.round(17 + 3.2 * e), 1, 24).astype(int),
         SEX=1 + s,
@@ -304,9 +289,7 @@ def persons(z, knobs, direct=None, indirect=None) -> dict:
 
 
 def occupation(v, skill, women):
-    """Occupation 0 .. 7 [N] from softmax(skill PI + women SEGREGATION) by the uniform
-    number v.
-    """
+    """Occupation 0 .. 7 [N] by softmax(skill PI + women SEGREGATION), uniform v."""
     logits = skill[:, None] * PI + women[:, None] * SEGREGATION
     p = np.exp(logits - logits.max(1, keepdims=True)).cumsum(1)
     return (v[:, None] * p[:, -1:] >= p[:, :-1]).sum(1)

@@ -13,21 +13,20 @@ Lopez-Paz. In Search of Lost Domain Generalization. ICLR 2021, whose code is Dom
 no image of ours is in two domains.
 """
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from pydantic import AfterValidator, Field
 
-from ..core.errors import DRAWS, check_bytes, is_whole, refuse_if
+from ..core.errors import check_bytes, refuse_if
 from ..core.pool import Pool
 from ..nets.layers import ensure_torchvision
-from .settings import each, settings
+from .settings import Amount, Count, Different, Draw, Share, Some, named, settings
 
 SIDE, BLUR = 28, 2.0  # pixels; deviation of a blurred stroke, in pixels
 # how a site's images look; `uci` are other people's digits, those of scikit-learn
@@ -43,10 +42,15 @@ FLIPS = (0.1, 0.2, 0.9)  # share of a domain's images whose colour is not their 
 WRONG = 0.25  # share of ColoredMNIST's labels that are not their image's
 
 
-def divides(at, pool):
-    """ValueError unless a picture can be cut into squares of pool x pool pixels."""
-    wrong = not is_whole(pool) or pool < 1 or SIDE % pool
-    refuse_if(wrong, f"{at} = {pool!r}: give a whole number that divides {SIDE}")
+def divides(pool):
+    """The number, if a picture can be cut into squares of pool x pool pixels."""
+    refuse_if(SIDE % pool, f"give a whole number that divides {SIDE}")
+    return pool
+
+
+Square = Annotated[Count, AfterValidator(divides)]
+Manner = Annotated[str, named(MANNERS, "manner")]
+Angle = Annotated[float, Field(ge=0, le=359)]
 
 
 def table(package, file, **how):
@@ -78,8 +82,8 @@ def images() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 # ---------------------------------------------------------------- 5,000 of MNIST
-@settings(pool=divides, noise=(0,))
-def mnist5k(pool: int = 1, noise: float = 0.0) -> Pool:
+@settings
+def mnist5k(pool: Square = 1, noise: Amount = 0.0) -> Pool:
     """The 5,000 images as x [N, 1, 28 / pool, 28 / pool] with their digit y [N].
 
     pool   a pixel is the mean of pool x pool pixels: 1, 2, 4, 7, 14
@@ -93,14 +97,12 @@ def mnist5k(pool: int = 1, noise: float = 0.0) -> Pool:
     return Pool("MNIST-5k", x.clone(), y.clone(), 10, "real")
 
 
-@settings(
-    n=each("int", (1,)), manners=each("str", MANNERS), pool=divides, draw=(0, DRAWS)
-)
+@settings
 def digit_sites(
-    n: Sequence[int] = (1000,) * len(MANNERS),
-    manners: Sequence[str] = tuple(MANNERS),
-    pool: int = 1,
-    draw: int = 0,
+    n: Some[Count] = (1000,) * 5,
+    manners: Some[Manner] = tuple(MANNERS),
+    pool: Square = 1,
+    draw: Draw = 0,
 ) -> Pool:
     """Sites as owners, n[k] images in the manner manners[k] each; none is used twice.
 
@@ -124,8 +126,8 @@ def digit_sites(
     return Pool("digit sites", x, y, 10, "real", owner, tuple(manners))
 
 
-@settings(n=(1,), pool=divides)
-def digit_pairs(n: int = 5000, pool: int = 1) -> Pool:
+@settings
+def digit_pairs(n: Count = 5000, pool: Square = 1) -> Pool:
     """Two digits side by side as x [n, 1, 28 / pool, 2 * 28 / pool], a hundred classes:
     y = 10 times the left digit plus the right one. Of 5,000 pairs every image is one
     left and one right half; of more, of several.
@@ -139,8 +141,10 @@ def digit_pairs(n: int = 5000, pool: int = 1) -> Pool:
     return Pool("digit pairs", x, y, 100, "real")
 
 
-@settings(angles=each("float", (0, 359), True), pool=divides, draw=(0, DRAWS))
-def rotated(angles: Sequence[float] = ANGLES, pool: int = 1, draw: int = 0) -> Pool:
+@settings
+def rotated(
+    angles: Different[Angle] = ANGLES, pool: Square = 1, draw: Draw = 0
+) -> Pool:
     """RotatedMNIST: a domain for each angle, x [5000, 1, 28 / pool, 28 / pool], y the
     digit. A turned pixel is bilinear between its four neighbours.
 
@@ -159,8 +163,8 @@ def rotated(angles: Sequence[float] = ANGLES, pool: int = 1, draw: int = 0) -> P
     return in_domains("RotatedMNIST", x, y, 10, parts, names)
 
 
-@settings(flips=each("float", (0, 1), True), pool=divides, draw=(0, DRAWS))
-def colored(flips: Sequence[float] = FLIPS, pool: int = 1, draw: int = 0) -> Pool:
+@settings
+def colored(flips: Different[Share] = FLIPS, pool: Square = 1, draw: Draw = 0) -> Pool:
     """ColoredMNIST: x [5000, 2, 28 / pool, 28 / pool], red and green, one of them
     black; label y: 1 for a digit below five, else 0, and wrong for a quarter of them.
 
@@ -185,9 +189,7 @@ def colored(flips: Sequence[float] = FLIPS, pool: int = 1, draw: int = 0) -> Poo
 
 
 def dealt(n, draw):
-    """Numbers of the 5,000 images, dealt in turn to n domains in the order of a
-    draw.
-    """
+    """Numbers of the 5,000 images, dealt in turn to n domains, as drawn."""
     order = np.random.RandomState(draw).permutation(len(images()[1]))
     return [torch.from_numpy(order[k::n].copy()) for k in range(n)]
 

@@ -11,62 +11,44 @@ shortcut that misleads elsewhere. Images come in chunks of 500 as in `glyphs`, s
 k of a domain and split does not depend on how many are asked for.
 """
 
-from __future__ import annotations
-
 import unicodedata
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
-from ..core.errors import SEEDS, check_whole, is_whole
+from ..core.errors import check_whole, is_whole
 from ..core.pool import Pool
 from . import glyphs as g
 from .glyphs import CHUNK, STYLES, Dice, colour, over
-from .settings import settings
+from .settings import Count, Pixels, Seed, Share, Some, named, settings
 
 
 @dataclass(frozen=True)
 class Domain:
-    """How the pictures of one domain look.
+    """How the pictures of one domain look."""
 
-    style            a style of `glyphs`, or "camera": every picture in front of the
-                     same scene, that of the domain
-    contrast, noise  brightness between ink and ground, and pixel noise (photo and
-                     camera); None: the style's own
-    clutter          probability of a second glyph at the rim
-    zoom, shift      range of sizes, and the largest move of the centre in halves of
-                     the picture
-    grey             probability of a picture without colour
-    """
-
-    style: str
-    contrast: float | None = None
-    noise: float | None = None
-    clutter: float = 0.5
-    zoom: tuple[float, float] = (0.75, 1.3)
-    shift: float = 0.22
-    grey: float = 0.0
+    style: str  # of `glyphs`, or "camera": all in front of one scene, the domain's
+    contrast: float | None = None  # between ink and ground; None: the style's own
+    noise: float | None = None  # of pixels, of photo and camera
+    clutter: float = 0.5  # probability of a second glyph at the rim
+    zoom: tuple[float, float] = (0.75, 1.3)  # range of sizes
+    shift: float = 0.22  # the largest move of the centre, in halves of the picture
+    grey: float = 0.0  # probability of a picture without colour
 
 
 @dataclass(frozen=True)
 class Preset:
-    """The domains of one data set.
-
-    classes   number of classes; with `empty`, class 0 is a picture without a glyph
-    spurious  probability that the class decides the hue
-    prior     None: classes are equally frequent. A number c: a domain's frequencies are
-              drawn from Dirichlet(c, ..., c)
-    """
+    """The domains of one data set."""
 
     classes: int
     domains: dict[str, Domain]
-    spurious: float = 0.35
-    prior: float | None = None
-    empty: bool = False
+    spurious: float = 0.35  # probability that the class decides the hue
+    prior: float | None = None  # c: Dirichlet(c, ..., c) of frequencies; None: even
+    empty: bool = False  # is class 0 a picture without a glyph?
 
 
 # Contrast and sizes are such that a small CNN, trained on all domains together with
@@ -105,27 +87,23 @@ DRAWN = 32  # smaller images are drawn with so many pixels and then shrunk
 EVEN = 0.2  # so much of every prior is uniform: no class is missing anywhere
 
 
-@settings(preset=PRESETS, size=(16, 128), warp=(0, 1), classes=(2,), seed=(0, SEEDS))
+@settings
 def domains(
-    preset: str,
-    n: int | Sequence[int] = 500,
-    size: int = 32,
-    warp: float = 1.0,
-    classes: int | None = None,
+    preset: Annotated[str, named(PRESETS, "preset")],
+    n: Count | Some[Count] = 500,
+    size: Pixels = 32,
+    warp: Share = 1.0,
+    classes: g.Classes | None = None,
     split: str = "train",
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> Pool:
     """Glyph images as a Pool whose owner is the domain: x [N, 3, size, size] in [0, 1],
     y [N]; rows in the order of PRESETS.
 
     preset   PACS, VLCS, OfficeHome, TerraIncognita or DomainNet
     n        images per domain, or a list with one number per domain
-    size     pixels per side, 16 to 128
-    warp     how far glyphs are turned, shrunk, moved and bent: from 1 to 0, which is
-             learnt from far fewer images
+    size, warp, split  as for `glyphs`
     classes  number of classes (default: the preset's)
-    split    "train", "test" or any other word: different words give different images of
-             the same domains
     seed     another seed: other images, scenes, hues and class frequencies
 
     Pool.classes holds the Unicode names of the characters. An image needs 0.3 to 0.4 ms
@@ -147,9 +125,7 @@ def domains(
 
 
 def chunk(preset, name, number, split, letters, seed, strength, size):
-    """The images [500, 3, S, S], in [0, 1] on 256 levels, and classes [500] of one
-    chunk of one domain.
-    """
+    """Images [500, 3, S, S] on 256 levels in [0, 1], and classes, of one chunk."""
     p, d = PRESETS[preset], PRESETS[preset].domains[name]
     first, drawn = int(p.empty), letters.ink.shape[-1] // 2
     K = first + len(letters.fonts)
@@ -173,9 +149,7 @@ def chunk(preset, name, number, split, letters, seed, strength, size):
 
 
 def frequencies(fixed, K, prior):
-    """The shares [K] of the classes in a domain, positive, of sum 1; the same in every
-    split.
-    """
+    """The shares [K] of the classes in a domain, positive, the same in all splits."""
     if prior is None:
         return torch.full((K,), 1 / K)
     rng = np.random.default_rng(Dice(*fixed, "prior").generator.initial_seed())
@@ -185,9 +159,7 @@ def frequencies(fixed, K, prior):
 
 # ------------------------------------------------------ a camera that stays where it is
 def scene(fixed, size):
-    """What the camera of a domain sees [1, 3, size, size] when nothing is there; the
-    same at every size, in finer detail.
-    """
+    """What the domain's camera sees when nothing is there [1, 3, size, size]."""
     dice = Dice(*fixed, "scene", n=1, size=size)
     x = dice.tint((0.2, 0.5), (0.35, 0.75))
     for strength, channels, cells in ((0.14, 1, 4), (0.08, 3, 5), (0.08, 1, 11)):
@@ -196,9 +168,7 @@ def scene(fixed, size):
 
 
 def camera(scene, ink, clutter, hue, dice, contrast=0.42, noise=0.035):
-    """The ink in front of the scene, more often darker than a bright one than a dark
-    one, in the light of the hour.
-    """
+    """The ink before the scene, mostly darker than a bright one, as the hour lights."""
     ground = scene.mean()
     away = 1 - 2 * (dice.uniform(0, 1) < ground).float()
     value = ground + away * dice.uniform(contrast, contrast + 0.35)

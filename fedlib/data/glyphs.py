@@ -21,25 +21,23 @@ for, and different splits never share an image.
 Letters: N images, S pixels per side, K classes, F fonts.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image, ImageDraw, ImageFont
+from pydantic import Field
 from torch import Tensor
 
-from ..core.errors import SEEDS, check_bytes, is_whole, refuse_if
+from ..core.errors import COUNT, check_bytes, is_whole, refuse_if
 from ..core.pool import Pool
-from .settings import each, settings
+from .settings import Count, Different, Pixels, Seed, Share, Some, named, settings
 
 CHUNK = 500  # a constant of the format: changing it changes every image
 
@@ -66,9 +64,7 @@ FEWEST_FONTS = 8  # a character that fewer fonts can draw is no class
 
 # ---------------------------------------------------------------- step 0: the atlas
 class Atlas(NamedTuple):
-    """Every class in every font that has it, white on black, twice as large as the
-    images.
-    """
+    """Every class in every font that has it, white on black, in twice the size."""
 
     ink: Tensor  # [K, F, 2S, 2S] uint8
     fonts: Tensor  # [K] number of fonts of the class; the rest of the row is black
@@ -77,29 +73,24 @@ class Atlas(NamedTuple):
 
 @lru_cache(maxsize=8)
 def atlas(classes: int, size: int = 32) -> Atlas:
-    """The first `classes` characters of the alphabet in all fonts of matplotlib that
-    can draw them.
-    """
+    """The first `classes` characters of the alphabet in all fonts that draw them."""
     side = 2 * size
     fonts = [typeface(name, side) for name in FONTS]
-    having = lambda c: [how for *how, has in fonts if c in has]
-    faces = ((c, [_face(c, *how, side) for how in having(c)]) for c in ALPHABET)
-    faces = ((c, [face for face in some if face is not None]) for c, some in faces)
-    drawn = ((c, some) for c, some in faces if len(some) >= FEWEST_FONTS)
+    faces = lambda c: [_face(c, *how, side) for *how, has in fonts if c in has]
+    inked = ((c, [face for face in faces(c) if face is not None]) for c in ALPHABET)
+    drawn = ((c, some) for c, some in inked if len(some) >= FEWEST_FONTS)
     drawn = dict(islice(drawn, classes))
     few = f"glyphs has 2 to {len(drawn)} classes, not {classes}"
     refuse_if(len(drawn) < classes, few)
-    ink = np.zeros((classes, max(map(len, drawn.values())), side, side), np.uint8)
-    for row, faces in zip(ink, drawn.values()):
-        row[: len(faces)] = faces
-    fonts = torch.tensor([len(faces) for faces in drawn.values()])
-    return Atlas(torch.from_numpy(ink), fonts, tuple(drawn))
+    fonts = [*map(len, drawn.values())]
+    ink = np.zeros((classes, max(fonts), side, side), np.uint8)
+    for row, some in zip(ink, drawn.values()):
+        row[: len(some)] = some
+    return Atlas(torch.from_numpy(ink), torch.tensor(fonts), tuple(drawn))
 
 
 def typeface(name, side):
-    """A font of matplotlib, three quarters of `side` high; what measures it; the
-    characters that it can draw.
-    """
+    """A font, three quarters of `side` high; what measures it; its characters."""
     import matplotlib  # here, so that methods and tasks load without it
     from matplotlib.ft2font import FT2Font
 
@@ -114,9 +105,7 @@ def typeface(name, side):
 
 
 def _face(c, font, outlines, side):
-    """One character [side, side] in one font, its longer side 5/8 of the square; None
-    when the font draws next to nothing.
-    """
+    """A character [side, side], its longer side 5/8; None for next to no ink."""
     left, top, right, bottom = _box(c, font, outlines)
     if min(right - left, bottom - top) < side / 16:
         return None
@@ -150,9 +139,7 @@ def _box(c, font, outlines):
 
 # ---------------------------------------------------------- random numbers of one chunk
 class Dice:
-    """The random numbers of a chunk of n images of one style and split, with `size`
-    pixels per side; `where` names the chunk.
-    """
+    """The random numbers of the chunk of n images that `where` names."""
 
     def __init__(self, *where, n=CHUNK, size=32):
         digest = hashlib.sha256("|".join(map(str, where)).encode()).digest()
@@ -185,9 +172,7 @@ class Dice:
         return self.normal(self.n, channels, self.size, self.size)
 
     def field(self, channels, cells):
-        """A smooth random field [n, channels, size, size], about within +-1: noise on a
-        coarse grid, interpolated.
-        """
+        """A smooth random field [n, channels, size, size], about within +-1."""
         return 0.7 * grown(self.normal(self.n, channels, cells, cells), self.size)
 
     def tint(self, saturation, value, hue=None):
@@ -265,9 +250,7 @@ def moved(rows, size):
 
 
 def at_the_rim(glyph, dice):
-    """Atlas pictures [n, 1, 2S, 2S] -> the pieces [n, 1, S, S] that show when they are
-    turned and pushed over the rim.
-    """
+    """Atlas pictures [n, 1, 2S, 2S], turned, pushed over the rim: [n, 1, S, S]."""
     turn = dice.uniform(0, 2 * math.pi)
     cos, sin = 1.3 * turn.cos(), 1.3 * turn.sin()
     rows = [cos, -sin, 1.05 * (3 * turn).cos(), sin, cos, 1.05 * (3 * turn).sin()]
@@ -279,9 +262,7 @@ def at_the_rim(glyph, dice):
 # [n] -> [n, 3, S, S], not yet clamped. Rolled along the batch (`.roll(1, 0)`) a colour
 # is that of another image: a random second colour at no cost.
 def paper_and_ink(hue, contrast, dice):
-    """Colours [n, 3, 1, 1] of the ground and of the ink, at least `contrast` apart in
-    brightness where that fits.
-    """
+    """Colours [n, 3, 1, 1] of ground and ink, `contrast` apart where that fits."""
     ground = dice.uniform(0.25, 0.95)
     away = torch.where(ground > 0.6, -1.0, 1.0)
     ink = (ground + away * dice.uniform(contrast, contrast + 0.35)).clamp(0.05, 1)
@@ -323,9 +304,7 @@ def cartoon(ink, clutter, hue, dice):
 
 
 def painting(ink, clutter, hue, dice):
-    """Coloured strokes, smeared in one direction, few levels of colour, the weave of
-    the canvas.
-    """
+    """Strokes smeared in one direction, few levels of colour, a canvas's weave."""
     below, above = paper_and_ink(hue, 0.3, dice)
     strokes = 0.13 * dice.field(3, 7) + 0.07 * dice.field(3, 16)
     below = over(below + strokes, above.roll(3, 0), 0.5 * clutter)
@@ -344,9 +323,7 @@ def painting(ink, clutter, hue, dice):
 
 
 def sketch(ink, clutter, hue, dice):
-    """Pencil on paper: broken outlines, some hatching, no colour (the hue is not
-    used).
-    """
+    """Pencil on paper: broken outlines, some hatching; the hue is not used."""
     pressed = (dice.field(1, 10) + dice.each(0.1, 0.7) > 0).float()
     way, pitch = dice.each(0, math.pi), dice.each(1.2, 2.2)
     row, column = grid(dice.size)
@@ -389,9 +366,7 @@ STYLES = {draw.__name__: draw for draw in DRAW}
 
 # ---------------------------------------------------------------- all steps
 def hue_table(style, classes, seed):
-    """The hue [K] that each class tends to have in this style: a permutation of the
-    colour circle.
-    """
+    """The hue [K] of each class in this style: a permutation of the colour circle."""
     dice = Dice(seed, "hue", style)
     return torch.randperm(classes, generator=dice.generator) / classes
 
@@ -436,47 +411,40 @@ def filled(counts, size, chunk_of):
 
 def numbers(at, n, owners, size):
     """How many images each owner has; ValueError unless each has one, and all fit."""
-    fit = isinstance(n, (list, tuple)) and len(n) == owners
-    wrong, at = not fit or not all(is_whole(m) and m >= 1 for m in n), f"{at}: n = {n}"
+    wrong, at = len(n) != owners or min(n) < 1, f"{at}: n = {n}"
     refuse_if(wrong, f"{at}: give at least one image for each of {owners} owners")
     check_bytes(at, sum(n) * 3 * size**2 * 4)
     return tuple(n)
 
 
-@settings(
-    classes=(2,),
-    styles=each("str", STYLES, different=True),
-    seed=(0, SEEDS),
-    spurious=(0, 1),
-    clutter=(0, 1),
-    size=(16, 128),
-    warp=(0, 1),
-)
+Classes = Annotated[int, Field(ge=2, le=COUNT)]
+Named = Annotated[str, named(STYLES, "style")]
+
+
+@settings
 def glyphs(
-    n: int | Sequence[int],
-    classes: int = 10,
-    styles: Sequence[str] = ("photo", "cartoon", "painting", "sketch"),
+    n: Count | Some[Count],
+    classes: Classes = 10,
+    styles: Named | Different[Named] = ("photo", "cartoon", "painting", "sketch"),
     split: str = "train",
-    seed: int = 0,
-    spurious: float = 0.35,
-    clutter: float = 0.5,
-    size: int = 32,
-    warp: float = 1.0,
+    seed: Seed = 0,
+    spurious: Share = 0.35,
+    clutter: Share = 0.5,
+    size: Pixels = 32,
+    warp: Share = 1.0,
 ) -> Pool:
     """`n` glyph images as a Pool whose owner is the style: x [N, 3, size, size] in [0,
     1], y [N].
 
     n         images in all, shared evenly by the styles, or a list with one number
               per style
-    classes   2 to about 200: that many characters
-    styles    some of photo, cartoon, painting, sketch, neon, halftone; rows are in
-              this order
+    classes   2 to about 200 characters
+    styles    some of STYLES; rows are in this order
     split     "train", "test" or any other word: different words give different images
     spurious  probability that the class decides the hue; 0 for pools whose styles are
               not used as domains
     clutter   probability of a second glyph at the rim
-    size      pixels per side, 16 to 128; with few, photo, painting and halftone hide
-              many of their glyphs
+    size      pixels per side; with few, photo, painting, halftone hide many glyphs
     warp      how far glyphs are turned, shrunk, moved and bent: from 1 to 0, which is
               learnt from far fewer images
 

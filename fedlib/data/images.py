@@ -22,16 +22,14 @@ Stanford course CS231N, 2015. Office-Caltech-10: Gong et al., CVPR 2012, as dist
 with FedBN (Li et al., ICLR 2021).
 """
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import Annotated, Literal
 
 import torch
 from PIL import ImageFile
+from pydantic import Field
 
 from ..core.errors import check_bytes, refuse_if, short
 from ..core.pool import Pool
@@ -39,10 +37,11 @@ from ..nets.layers import ensure_torchvision
 from ..nets.towers import load
 from .domains import PRESETS
 from .files import Archive, DataError, bring, data_root, read_image, read_pickle
-from .settings import each, settings
+from .settings import Count, Different, named, settings
 
-SPLITS = ("train", "test", "all", "both")
-NORMALISE = (True, False, "half")
+Split = Literal["train", "test", "all", "both"]
+Normalise = bool | Literal["half"]
+Side = Annotated[int, Field(ge=1, le=10**5)]
 TINY = Archive(  # the md5 that public loaders agree on
     "tiny-imagenet-200",
     "https://cs231n.stanford.edu/tiny-imagenet-200.zip",
@@ -65,23 +64,16 @@ CLASSES = tuple(
 
 
 # ---------------------------------------------------------------- one list of images
-@settings(split=SPLITS)
-def mnist(root=None, split: str = "both", download: bool = False) -> Pool:
-    """MNIST as a Pool: x [N, 1, 28, 28] in [0, 1], y [N] the digit; arguments as for
-    `cifar10`.
-    """
-    x, y, test = official("MNIST", root, split, 10, download)
+@settings
+def mnist(root=None, split: Split = "both") -> Pool:
+    """MNIST as a Pool: x [N, 1, 28, 28] in [0, 1], y [N]; see `cifar10`."""
+    x, y, test = official("MNIST", root, split, 10)
     x = x[:, None].float().div_(255)
     return Pool("MNIST", x, y, 10, "real", test=test)
 
 
-@settings(split=SPLITS, normalise=NORMALISE)
-def cifar10(
-    root=None,
-    split: str = "train",
-    normalise: bool | str = True,
-    download: bool = False,
-) -> Pool:
+@settings
+def cifar10(root=None, split: Split = "train", normalise: Normalise = True) -> Pool:
     """CIFAR-10 as a Pool: x [N, 3, 32, 32], y [N]; N = 50,000 ("train"), 10,000
     ("test") or 60,000 ("all" and "both").
 
@@ -91,29 +83,21 @@ def cifar10(
                Pool.test is None, and each client cuts test rows of its own
     normalise  True: subtract the mean and divide by the standard deviation per channel;
                False leaves x in [0, 1]; "half": (x - 0.5) / 0.5, so x in [-1, 1]
-    download   fetch the archive (170 MB) when the files are not there
 
     x takes 0.6 GB of memory for the training images, 0.7 GB for all.
     """
-    return cifar(10, root, split, normalise, download)
+    return cifar(10, root, split, normalise)
 
 
-@settings(split=SPLITS, normalise=NORMALISE)
-def cifar100(
-    root=None,
-    split: str = "train",
-    normalise: bool | str = True,
-    download: bool = False,
-) -> Pool:
-    """CIFAR-100 as a Pool: x [N, 3, 32, 32], y [N] from 0 to 99; arguments, sizes and
-    memory as for `cifar10`.
-    """
-    return cifar(100, root, split, normalise, download)
+@settings
+def cifar100(root=None, split: Split = "train", normalise: Normalise = True) -> Pool:
+    """CIFAR-100 as a Pool: x [N, 3, 32, 32], y [N]; see `cifar10`."""
+    return cifar(100, root, split, normalise)
 
 
-def cifar(K, root, split, normalise, download):
+def cifar(K, root, split, normalise):
     """The data set of the CIFAR page with K classes; arguments as for `cifar10`."""
-    x, y, test = official(f"CIFAR{K}", root, split, K, download)
+    x, y, test = official(f"CIFAR{K}", root, split, K)
     x = scale(x.permute(0, 3, 1, 2), normalise, *MOMENTS[K])
     return Pool(f"CIFAR-{K}", x, y, K, "real", test=test)
 
@@ -166,9 +150,9 @@ def scale(x, normalise, mean, std):
     return x.sub_(mean).div_(std)
 
 
-@settings(split=SPLITS, normalise=NORMALISE)
+@settings
 def tiny_imagenet(
-    root=None, split: str = "both", normalise: bool | str = True, download: bool = False
+    root=None, split: Split = "both", normalise: Normalise = True
 ) -> Pool:
     """Tiny-ImageNet-200 as a Pool: x [N, 3, 64, 64], y [N] in the order of wnids.txt;
     arguments as for `cifar10`. "train": 100,000 images; "test": the 10,000 validation
@@ -177,7 +161,7 @@ def tiny_imagenet(
     Training rows go class by class, validation rows in the order of their annotations.
     All images take 5.4 GB of memory.
     """
-    folder = bring(TINY, data_root(root), download)
+    folder = bring(TINY, data_root(root))
     try:
         names = (folder / "wnids.txt").read_text().split()
         notes = (folder / "val" / "val_annotations.txt").read_text().splitlines()
@@ -192,8 +176,8 @@ def tiny_imagenet(
         if count != dict.fromkeys(range(TINY_K), n):
             raise again(folder, f"not {n} images of {TINY_K} classes: {count}")
 
-    def read(train_):
-        paths, y = zip(*(train if train_ else held_out))
+    def read(official):
+        paths, y = zip(*(train if official else held_out))
         return pictures(paths, 64), torch.tensor(y)
 
     x, y, test = together(split, read)
@@ -215,14 +199,13 @@ def pictures(paths, size):
 
 
 # ---------------------------------------------------------------- sites and domains
-@settings(size=(1, 10**5))
-def office10(root=None, size: int = 256) -> Pool:
+@settings
+def office10(root=None, size: Side = 256) -> Pool:
     """Office-Caltech-10 as a Pool whose owner is the site: x [2533, 3, size, size] in
     [0, 1], y [2533].
 
-    root  data folder (default: environment variable FEDLIB_DATA, else `data`)
-    size  pixels per side after resizing (bilinear); the memory is 0.5 GB at 128 and
-          2 GB at 256
+    root: as for `cifar10`; size: pixels per side after resizing (bilinear); the memory
+    is 0.5 GB at 128 and 2 GB at 256.
 
     The rows of a site are its official training list and then its official test list,
     both in the order of the file, and Pool.test holds the rows of the test lists.
@@ -262,40 +245,29 @@ def read_list(file):
     return ["/".join(tail) for tail in tails]
 
 
-class Layout(NamedTuple):
-    """A data set of DomainBed: its folder, the number of its classes, and of its
-    images, of which there may be several releases.
-    """
-
-    folder: str
-    K: int
-    images: tuple[int, ...]
-
-
+# of DomainBed: folder, number of classes, and of images, in one release or several
 LAYOUTS = {
-    "PACS": Layout("PACS", 7, (9991,)),
-    "VLCS": Layout("VLCS", 5, (10729,)),
-    "OfficeHome": Layout("office_home", 65, (15588,)),
-    "TerraIncognita": Layout("terra_incognita", 10, (24788, 24330)),
-    "DomainNet": Layout("domain_net", 345, (586575,)),
+    "PACS": ("PACS", 7, 9991),
+    "VLCS": ("VLCS", 5, 10729),
+    "OfficeHome": ("office_home", 65, 15588),
+    "TerraIncognita": ("terra_incognita", 10, 24788, 24330),
+    "DomainNet": ("domain_net", 345, 586575),
 }
 SCRIPT = "domainbed/scripts/download.py of github.com/facebookresearch/DomainBed"
 
 
-@settings(which=LAYOUTS, size=(1, 10**5), classes=each("str", None, True))
+@settings
 def domainbed(
-    which: str,
+    which: Annotated[str, named(LAYOUTS, "data set")],
     root=None,
-    size: int = 224,
-    classes: Sequence[str] | None = None,
+    size: Side = 224,
+    classes: Different[str] | None = None,
 ) -> Pool:
     """PACS, VLCS, OfficeHome, TerraIncognita or DomainNet as a Pool whose owner is the
     domain: x [N, 3, size, size] in [0, 1], y [N].
 
-    root        data folder (default: environment variable FEDLIB_DATA, else `data`)
-    size        pixels per side after resizing (bilinear, without keeping the
-                proportions)
-    classes     the names of some; None: all
+    root: as for `cifar10`; size: pixels per side after resizing (bilinear, without
+    keeping the proportions); classes: the names of some, None: all.
 
     Rows go by domain, class and file name, all sorted; y counts Pool.classes, the
     sorted names. Images that are grey or have a palette become RGB; one that is cut
@@ -303,8 +275,8 @@ def domainbed(
     images a warning says so. Memory: 0.6 MB per image at 224 pixels, so 6 GB for PACS;
     DomainNet fits with `classes` or a smaller `size` only.
     """
-    layout, owners = LAYOUTS[which], tuple(PRESETS[which].domains)
-    top = data_root(root) / layout.folder
+    (folder, K, *releases), owners = LAYOUTS[which], tuple(PRESETS[which].domains)
+    top = data_root(root) / folder
     try:
         found = [torchvision().ImageFolder(top / owner) for owner in owners]
     except OSError as e:
@@ -321,10 +293,10 @@ def domainbed(
         if f.classes[k] in names
     ]
     n = len(rows)
-    if classes is None and (n not in layout.images or len(names) != layout.K):
+    if classes is None and (n not in releases or len(names) != K):
         warnings.warn(
             f"{which} is not the data set of the papers: {n:,} images of {len(names)} "
-            f"classes, not {layout.images[0]:,} of {layout.K}",
+            f"classes, not {releases[0]:,} of {K}",
             stacklevel=3,
         )
     check_bytes(f"{which}: {n:,} images", n * 3 * size * size * 4)
@@ -340,9 +312,9 @@ def domainbed(
 
 
 # ---------------------------------------------------------------- seen by a tower
-@settings(chunk=(1,))
+@settings
 @torch.no_grad()
-def features(data: Pool, model, chunk: int = 500) -> Pool:
+def features(data: Pool, model, chunk: Count = 500) -> Pool:
     """The images of another source, seen once by the image tower: x [N, d] float32, not
     normalised; the rest as it was.
 

@@ -11,24 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.errors import SEEDS, check_positive, refuse_if, short
-from .settings import settings
+from ..core.errors import refuse_if, short
+from .settings import Count, Positive, Seed, Whole, settings
 
 TRIES = 10_000  # redraws before the Dirichlet partitions give up
 
 
-SEED = 0, SEEDS
-CLIENTS = {"clients": (1,), "least": (0,), "seed": SEED}
-
-
-@settings(alpha=check_positive, **CLIENTS)
+@settings
 def dirichlet(
-    y: Tensor,
-    clients: int,
-    alpha: float,
-    seed: int = 0,
-    least: int = 20,
-    K: int | None = None,
+    y: Tensor, clients: Count, alpha: Positive, seed: Seed = 0, least: Whole = 20
 ) -> list[Tensor]:
     """Label skew: the rows of each class are shared out by proportions drawn from
     Dirichlet(alpha, ..., alpha) over clients.
@@ -41,23 +32,17 @@ def dirichlet(
     """
 
     def cuts(rng, count):
-        share = rng.dirichlet(np.full(clients, alpha), K)  # [K, C], each row sums to 1
+        share = rng.dirichlet(np.full(clients, alpha), len(count))  # rows sum to 1
         at = np.rint(share.cumsum(1) * count[:, None]).astype(int)  # [K, C]
         at[:, -1] = count
         return at
 
-    y, K = classes_of(y, K)
-    return redrawn(cuts, y, K, clients, seed, least)
+    return redrawn(cuts, y, clients, seed, least)
 
 
-@settings(alpha=check_positive, **CLIENTS)
+@settings
 def dirichlet_capped(
-    y: Tensor,
-    clients: int,
-    alpha: float,
-    seed: int = 0,
-    least: int = 40,
-    K: int | None = None,
+    y: Tensor, clients: Count, alpha: Positive, seed: Seed = 0, least: Whole = 40
 ) -> list[Tensor]:
     """Label skew with a cap: as `dirichlet`, but class by class, and a client that
     already has its share gets no further class.
@@ -71,23 +56,21 @@ def dirichlet_capped(
     """
 
     def cuts(rng, count):
-        at, held = np.zeros((K, clients), int), np.zeros(clients, int)
-        for k in range(K):
+        at, held = np.zeros((len(count), clients), int), np.zeros(clients, int)
+        for cut, n in zip(at, count):
             share = rng.dirichlet(np.full(clients, alpha))
             under = share * (held < len(y) / clients)  # [C]
             edge = (under if under.any() else share).cumsum()  # all closed: as drawn
-            # rounded down; exactly 1 from the last open on
-            at[k] = edge / edge[-1] * count[k]
-            held += np.diff(at[k], prepend=0)
+            cut[:] = edge / edge[-1] * n  # down; exactly 1 from the last open on
+            held += np.diff(cut, prepend=0)
         return at
 
-    y, K = classes_of(y, K)
-    return redrawn(cuts, y, K, clients, seed, least)
+    return redrawn(cuts, y, clients, seed, least)
 
 
-@settings(clients=(1,), labels=(1,), seed=SEED)
+@settings
 def labels_per_client(
-    y: Tensor, clients: int, labels: int, seed: int = 0
+    y: Tensor, clients: Count, labels: Count, seed: Seed = 0
 ) -> list[Tensor]:
     """Label skew in the manner of McMahan et al. (AISTATS 2017): every client holds
     exactly `labels` classes.
@@ -96,24 +79,16 @@ def labels_per_client(
     class is shared equally by its holders. ValueError where the clients cannot hold all
     classes, or a class has fewer rows than holders.
     """
-    y, K = classes_of(y, None)
-    rng = np.random.default_rng(seed)
-    holders = [[] for _ in range(K)]
-    # the classes with the fewest holders so far, ties at random
-    for c in range(clients):
-        for k in np.lexsort((rng.random(K), [len(h) for h in holders]))[:labels]:
-            holders[k].append(c)
-    enough(y, K, clients, labels, np.array([len(h) for h in holders]))
-    rows = [[] for _ in range(clients)]
-    for k in range(K):
-        own = rng.permutation(np.flatnonzero(y == k))
-        for c, piece in zip(holders[k], np.array_split(own, len(holders[k]))):
-            rows[c].append(piece)
-    return [ascending(np.concatenate(r)) for r in rows]
+    of_class, _ = by_class(y)
+    K, rng = len(of_class), np.random.default_rng(seed)
+    holds = np.zeros((K, clients), bool)
+    for c in range(clients):  # the fewest holders so far, ties at random
+        holds[np.lexsort((rng.random(K), holds.sum(1)))[:labels], c] = True
+    return shared(y, holds, labels, rng)
 
 
-@settings(clients=(1,), labels=(1,), seed=SEED)
-def ring(y: Tensor, clients: int, labels: int, seed: int = 0) -> list[Tensor]:
+@settings
+def ring(y: Tensor, clients: Count, labels: Count, seed: Seed = 0) -> list[Tensor]:
     """Label skew in a ring of classes: client c holds `labels` classes in a row, from
     class c on, counted modulo K.
 
@@ -122,16 +97,10 @@ def ring(y: Tensor, clients: int, labels: int, seed: int = 0) -> list[Tensor]:
     one row, by its holders. ValueError where a class has no holder, or fewer rows than
     holders.
     """
-    y, K = classes_of(y, None)
+    K = len(by_class(y)[0])
     start = np.arange(clients) * max(K, clients) // clients
     holds = (np.arange(K)[:, None] - start) % K < labels  # [K, C]
-    of_class, count = by_class(y, K)
-    holders = holds.sum(1)
-    enough(y, K, clients, labels, holders)
-    turn = holds.cumsum(1) - 1  # position among the holders of the class
-    one_more = turn < (count % holders)[:, None]
-    n = holds * ((count // holders)[:, None] + one_more)
-    return deal(of_class, n.cumsum(1), np.random.default_rng(seed))
+    return shared(y, holds, labels, np.random.default_rng(seed))
 
 
 def natural(owner: Tensor) -> list[Tensor]:
@@ -140,8 +109,8 @@ def natural(owner: Tensor) -> list[Tensor]:
     return [ascending(np.flatnonzero(owner == o)) for o in np.unique(owner)]
 
 
-@settings(per_domain=(1,), seed=SEED)
-def by_domain(owner: Tensor, per_domain: int = 1, seed: int = 0) -> list[Tensor]:
+@settings
+def by_domain(owner: Tensor, per_domain: Count = 1, seed: Seed = 0) -> list[Tensor]:
     """Feature skew: `per_domain` clients of equal size (to within one row) for each
     domain; owner [N].
 
@@ -162,35 +131,35 @@ def counts(rows: list[Tensor], y: Tensor, K: int) -> Tensor:
     return torch.stack([torch.bincount(y[r], minlength=K) for r in rows])
 
 
-def classes_of(y, K):
-    """Classes [N] as an array, and their number K."""
+def by_class(y):
+    """The rows of each class, and how many they are [K]."""
     y = np.asarray(y)
-    K = int(y.max(initial=0)) + 1 if K is None else K
-    good = (
-        y.ndim == 1 and len(y) and y.dtype.kind in "iu" and 0 <= y.min() <= y.max() < K
-    )
-    wanted = f"give whole numbers [N] from 0 to {K - 1}"
+    good = y.ndim == 1 and len(y) and y.dtype.kind in "iu" and y.min() >= 0
+    wanted = "give whole numbers [N] from 0 on"
     refuse_if(not good, f"y, {y.dtype} {list(y.shape)}, {short(y)}: {wanted}")
-    return y, K
+    of_class = [np.flatnonzero(y == k) for k in range(int(y.max()) + 1)]
+    return of_class, np.array([len(rows) for rows in of_class])
 
 
-def enough(y, K, clients, labels, holders):
-    """ValueError unless every class has a holder, and a row for each [K]."""
-    rows = np.bincount(y, minlength=K)
-    k = int(((holders == 0) | (rows < holders)).argmax())
+def shared(y, holds, labels, rng):
+    """Classes shared by their holders [K, C]; ValueError for none, or too few rows."""
+    (of_class, count), (K, clients), holders = by_class(y), holds.shape, holds.sum(1)
+    k = int(((holders == 0) | (count < holders)).argmax())
     refuse_if(
-        labels > K or not 0 < holders[k] <= rows[k],
-        f"{clients} clients with {labels} labels: class {k} of {K} has {rows[k]} rows "
+        labels > K or not 0 < holders[k] <= count[k],
+        f"{clients} clients with {labels} labels: class {k} of {K} has {count[k]} rows "
         f"for {holders[k]} clients; use {-(-K // clients)} to {K} labels, or fewer",
     )
+    turn = holds.cumsum(1) - 1  # position among the holders of the class
+    one_more = turn < (count % holders)[:, None]
+    n = holds * ((count // holders)[:, None] + one_more)
+    return deal(of_class, n.cumsum(1), rng)
 
 
-def redrawn(cuts, y, K, clients, seed, least):
-    """Clients of `least` rows or more, cut at cuts(rng, count) [K, C], which is drawn
-    until they have them.
-    """
+def redrawn(cuts, y, clients, seed, least):
+    """Clients of `least` rows, cut at cuts(rng, count) [K, C], drawn until so."""
     rng = np.random.default_rng(seed)
-    of_class, count = by_class(y, K)
+    of_class, count = by_class(y)
     for _ in range(TRIES if len(y) >= clients * least else 0):
         at = cuts(rng, count)
         held = np.diff(at, axis=1, prepend=0).sum(0)
@@ -202,16 +171,8 @@ def redrawn(cuts, y, K, clients, seed, least):
     )
 
 
-def by_class(y, K):
-    """The rows of each class, and how many they are [K]."""
-    of_class = [np.flatnonzero(y == k) for k in range(K)]
-    return of_class, np.array([len(rows) for rows in of_class])
-
-
 def deal(of_class, cuts, rng):
-    """Class k, shuffled, is cut at cuts[k] [C]; the last cut is the number of its
-    rows.
-    """
+    """Class k, shuffled, is cut at cuts[k] [C]; the last is its number of rows."""
     shuffled = (rng.permutation(rows) for rows in of_class)
     pieces = [np.split(rows, at[:-1]) for rows, at in zip(shuffled, cuts)]
     return [ascending(np.concatenate(client)) for client in zip(*pieces)]

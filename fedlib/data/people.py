@@ -20,11 +20,9 @@ from left to right. Column 0 is 1 for women.
 Letters: N persons, D inputs.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -32,7 +30,7 @@ import torch
 from ..core.errors import refuse_if
 from ..core.pool import Block, Groups, Pool
 from .files import Archive, DataError, data_root
-from .settings import each, settings
+from .settings import Count, Different, named, settings
 
 
 # ---------------------------------------------------------------- the encoder
@@ -85,9 +83,7 @@ def inputs(codes, table):
 
 
 def pool(name, x, y, owner, owners, kind, groups, test=None) -> Pool:
-    """Encoded persons as a Pool; ValueError where all are in one group or all have one
-    answer.
-    """
+    """Encoded persons as a Pool; ValueError for all in one group, or one answer."""
     a = x[:, groups.column].long()
     one = min(len(v.unique()) for v in (a, y)) < 2
     refuse_if(one, f"{name}: all persons have one {groups.name} or answer; use more")
@@ -134,15 +130,17 @@ def poor(t):
     return (t["AGEP"] < 65) & (t["PINCP"] <= 30_000)
 
 
+def everybody(t):
+    return np.ones(len(t["SEX"]), bool)
+
+
 class Problem(NamedTuple):
-    """One question: the inputs, the answer (`outcome` of the column `target`), and who
-    is asked (`keep`).
-    """
+    """One question: the inputs, `outcome` of the column `target`, who is asked."""
 
     codes: tuple[Code, ...]
     target: str
     outcome: Callable = yes
-    keep: Callable | None = None  # {column: [N]} -> [N] bool; None: everybody
+    keep: Callable = everybody  # {column: [N]} -> [N] bool
     weight: tuple[str, ...] = ()  # a further column that `keep` reads
 
     @property
@@ -185,21 +183,14 @@ GROUPS = {"sex": ("men", "women"), "race": ("white", "not white")}
 
 
 def groups(group: str, task: str) -> Groups:
-    """The sensitive attribute "sex" or "race" of a task; the positive outcome is the
-    answer yes.
-    """
+    """The sensitive attribute "sex" or "race" of a task; yes is positive."""
     column, schema = list(GROUPS).index(group), blocks(TASKS[task].codes)
     return Groups(group, GROUPS[group], (1,), column, schema=schema)
 
 
 def keep(frame, task: str) -> np.ndarray:
-    """[N] whether the task asks this person; frame as for `encode`.
-
-    A blank passes no filter.
-    """
-    p = TASKS[task]
-    everybody = np.ones(len(frame[p.target]), bool)
-    return everybody if p.keep is None else np.asarray(p.keep(frame))
+    """[N] whether the task asks this person; a blank passes no filter."""
+    return np.asarray(TASKS[task].keep(frame))
 
 
 def encode(frame, task: str):
@@ -214,16 +205,19 @@ def encode(frame, task: str):
 
 
 # ---------------------------------------------------------------- the survey's files
-@settings(
-    task=TASKS, group=GROUPS, states=each("str", STATES, different=True), rows=(1,)
-)
+Question = Annotated[str, named(TASKS, "task")]
+Group = Annotated[str, named(GROUPS, "group")]
+State = Annotated[str, named(FIPS, "state")]
+
+
+@settings
 def acs(
-    task: str = "income",
-    group: str = "sex",
+    task: Question = "income",
+    group: Group = "sex",
     root=None,
-    year: str = "2018",
-    states: str | Sequence[str] | None = None,
-    rows: int | None = 5000,
+    year: str | int = "2018",
+    states: State | Different[State] | None = None,
+    rows: Count | None = 5000,
 ) -> Pool:
     """The survey as a Pool whose owner is the state; Pool.a holds the group of each
     person.
@@ -262,9 +256,7 @@ def path(root, state: str, year="2018") -> Path:
 
 
 def read(root, state: str, year, columns):
-    """The named columns of a state's person file as a DataFrame of float64; blanks are
-    NaN.
-    """
+    """Columns of a state's person file as a DataFrame of float64, blanks NaN."""
     import pandas as pd  # here, so that methods and tasks load without it
 
     file = path(root, state, year)
@@ -326,8 +318,12 @@ ADULT = (
 )
 
 
-@settings(group=("sex",), by=("occupation", "education"), least=(1,))
-def adult(group: str = "sex", by: str = "occupation", least: int = 200) -> Pool:
+@settings
+def adult(
+    group: Literal["sex"] = "sex",
+    by: Literal["occupation", "education"] = "occupation",
+    least: Count = 200,
+) -> Pool:
     """Adult as a Pool whose owner is an occupation, or education, and an age band, such
     as "Sales 31-45"; Pool.a holds the sex (men 0, women 1).
 
@@ -343,8 +339,8 @@ def adult(group: str = "sex", by: str = "occupation", least: int = 200) -> Pool:
         for bands in joined(np.bincount(band[mine], minlength=len(AGES) - 1), least):
             owner[mine & np.isin(band, bands)] = len(owners)
             owners.append(f"{word} {AGES[bands[0]] + 1}-{AGES[bands[-1] + 1]}")
-    if len(owners) < 2:
-        raise ValueError(f"adult: least = {least} leaves no two clients; give fewer")
+    few = f"adult: least = {least} leaves no two clients; give fewer"
+    refuse_if(len(owners) < 2, few)
     asked = {name: v[owner >= 0] for name, v in t.items()}
     x, y = inputs(ADULT, asked), torch.from_numpy(asked["salary"])
     kind = Groups("sex", GROUPS["sex"], (1,), 0, (), blocks(ADULT))
@@ -352,9 +348,7 @@ def adult(group: str = "sex", by: str = "occupation", least: int = 200) -> Pool:
 
 
 def joined(n, least):
-    """Neighbours among bands of n persons, as lists with `least` persons or more; the
-    last bands, where too few are left, join the list before.
-    """
+    """Lists of neighbouring bands with `least` persons; the rest joins the last."""
     out, new = [], []
     for k in range(len(n)):
         new.append(k)

@@ -1,86 +1,67 @@
-"""What may be given, declared once: beside the arguments of a source or a partition, or
-as a pydantic model of a description.
+"""What may be given, declared by annotations: of a source's or a partition's arguments,
+or of a pydantic model of a description.
 """
-
-from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, create_model
 
-from ..core.errors import among, check_number, check_switch, check_whole, nearest, short
-
-
-def settings(**allowed):
-    """Decorator of a function: a ValueError names the argument whose value is none.
-
-    An argument is what its annotation says: int, float, bool, or None where that is
-    named. allowed: {argument: (low, high) of a number, values to choose from, or a
-    function (place, value) that raises ValueError}.
-    """
-
-    def declared(f):
-        signature = inspect.signature(f)
-        notes = {k: str(p.annotation) for k, p in signature.parameters.items()}
-
-        @functools.wraps(f)
-        def checked(*args, **more):
-            given = signature.bind(*args, **more)
-            given.apply_defaults()
-            for name, v in given.arguments.items():
-                if not (v is None and notes[name].endswith("None")):
-                    fits(f"{f.__name__}: {name}", v, notes[name], allowed.get(name))
-            return f(*args, **more)
-
-        return checked
-
-    return declared
+from ..core.errors import COUNT, DRAWS, LARGEST, SEEDS, known, nearest, refuse_if, short
 
 
-def fits(at, v, note, allowed=None):
-    """ValueError unless a value is what its annotation and `allowed` say."""
-    kind = note.removesuffix(" | None")
-    if callable(allowed):
-        allowed(at, v)
-    elif kind == "bool":
-        check_switch(at, v)
-    elif kind in ("int", "float"):
-        (check_whole if kind == "int" else check_number)(at, v, *(allowed or ()))
-    elif allowed:
-        one_of(at, v, allowed)
+# ---------------------------------------------------------------- types
+def named(table, what):
+    """Of a text: a name in this table."""
+    return AfterValidator(lambda name: known(table, what, name) and name)
 
 
-def one_of(at, v, known):
-    """ValueError unless a value is one of those that are known."""
-    if not among(v, known):
-        names = ", ".join(map(str, known))
-        raise ValueError(f"{at} = {short(v)}{nearest(v, known)}; choose one of {names}")
+def different(values):
+    """The values; ValueError where one stands twice."""
+    refuse_if(len({*map(str, values)}) < len(values), "give each once")
+    return values
 
 
-def each(kind, allowed, different=False):
-    """A check for a list of one or more values, each of which is as `fits` has it."""
-
-    def check(at, values):
-        values = [values] if isinstance(values, str) else values
-        some = isinstance(values, (list, tuple)) and values
-        if not some or (different and len({*map(str, values)}) < len(values)):
-            raise ValueError(
-                f"{at} = {short(values)}: give a list of one or more "
-                + "different " * different
-                + "values"
-            )
-        for i, v in enumerate(values):
-            fits(f"{at}[{i}]", v, kind, allowed)
-
-    return check
+Whole = Annotated[int, Field(ge=0, le=COUNT)]
+Count = Annotated[int, Field(ge=1, le=COUNT)]
+Seed = Annotated[int, Field(ge=0, le=SEEDS)]
+Draw = Annotated[int, Field(ge=0, le=DRAWS)]  # a seed of numpy's RandomState
+Pixels = Annotated[int, Field(ge=16, le=128)]
+Amount = Annotated[float, Field(ge=0, le=LARGEST)]
+Positive = Annotated[float, Field(gt=0, le=LARGEST)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Each = TypeVar("Each")
+Some = Annotated[Sequence[Each], Field(min_length=1)]
+Different = Annotated[Sequence[Each], Field(min_length=1), AfterValidator(different)]
 
 
 # ---------------------------------------------------------------- models
 class Model(BaseModel):
     """No other keys, no other types: 1 is not true, "1" is no number."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
+
+
+def settings(f):
+    """The function, which raises a ValueError that names an argument unless it is what
+    its annotation says; classes, as Tensor, are not looked at.
+    """
+    signature, hints = inspect.signature(f), get_type_hints(f, include_extras=True)
+    plain = lambda hint: hint in (int, float, bool, str) or not inspect.isclass(hint)
+    told = {k: hints.get(k, Any) for k in signature.parameters}
+    told = {k: hint if plain(hint) else Any for k, hint in told.items()}
+    model = create_model(f.__name__, __base__=Model, **told)
+
+    @functools.wraps(f)
+    def checked(*args, **more):
+        given = signature.bind(*args, **more)
+        given.apply_defaults()
+        check(model, given.arguments, f"{f.__name__}: ")
+        return f(*args, **more)
+
+    return checked
 
 
 def check(model, value, at=""):
@@ -92,7 +73,7 @@ def check(model, value, at=""):
         *_, last = first["loc"]
         text = first["msg"].removeprefix("Value error, ")
         if first["type"] == "extra_forbidden":
-            known = model.model_fields
-            text = f"unknown key{nearest(str(last), known)} (known: {', '.join(known)})"
+            keys = model.model_fields
+            text = f"unknown key{nearest(str(last), keys)} (known: {', '.join(keys)})"
         key = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in first["loc"])
         raise ValueError(f"{at}{key[1:]} = {short(first['input'])}: {text}") from None

@@ -16,16 +16,14 @@ the same to all ten scores of a row, so alpha alone, with the sizes and the draw
 changes no label: teachers differ as much at alpha = 0.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
 
-from ..core.errors import DRAWS, check_bytes, is_whole, refuse_if, short
+from ..core.errors import check_bytes, refuse_if
 from ..core.pool import Pool
-from .settings import settings
+from .settings import Amount, Count, Draw, Some, settings
 
 INPUTS, K = 60, 10
 
@@ -51,12 +49,12 @@ def published_sizes(alpha: float, beta: float) -> np.ndarray:
     return np.maximum(50, 10 * np.array(counts) - 5)
 
 
-@settings(alpha=(0,), beta=(0,), draw=(0, DRAWS))
+@settings
 def synthetic(
-    alpha: float,
-    beta: float,
-    sizes: str | Sequence[int] = "published",
-    draw: int = 0,
+    alpha: Amount,
+    beta: Amount,
+    sizes: Literal["published", "lognormal"] | Some[Count] = "published",
+    draw: Draw = 0,
 ) -> Pool:
     """Synthetic(alpha, beta) as a Pool whose owner is the client.
 
@@ -89,13 +87,9 @@ def synthetic(
 
 def _sizes(sizes, alpha, beta, rng) -> np.ndarray:
     """Rows per client, see `synthetic`."""
-    if isinstance(sizes, str) and sizes == "published":
+    if sizes == "published":
         return published_sizes(alpha, beta)
-    if isinstance(sizes, str) and sizes == "lognormal":
+    if sizes == "lognormal":
         return np.floor(rng.lognormal(4, 2, CLIENTS)).astype(int) + 50
-    listed = isinstance(sizes, (list, tuple, np.ndarray)) and len(sizes)
-    wrong = not listed or not all(is_whole(n) and n >= 1 for n in sizes)
-    at = f"synthetic: sizes = {short(sizes)}"
-    refuse_if(wrong, f'{at}: use "published", "lognormal" or a list of numbers of rows')
-    check_bytes(at, sum(map(int, sizes)) * INPUTS * 8)
+    check_bytes("synthetic: sizes", sum(sizes) * INPUTS * 8)
     return np.array(sizes, dtype=int)

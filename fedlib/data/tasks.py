@@ -5,8 +5,6 @@
  network: {name: CNN}, batch: 64}
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import json
@@ -19,7 +17,7 @@ import torch
 from pydantic import AfterValidator, Field
 
 from .. import nets
-from ..core.errors import COUNT, SEEDS, check_whole, known, refuse_if
+from ..core.errors import SEEDS, check_whole, known, refuse_if
 from ..core.pool import parity
 from ..core.task import Task
 from ..nets.clip import Adapter, Prompts
@@ -27,7 +25,7 @@ from . import digits, images, partition, people
 from .census import census
 from .domains import domains
 from .glyphs import glyphs
-from .settings import Model, check
+from .settings import Count, Model, Share, check
 from .synthetic import synthetic
 
 
@@ -68,9 +66,7 @@ def one_of(kind):
     return Annotated[dict[str, Any], AfterValidator(plain)]
 
 
-Count = Annotated[int, Field(ge=1, le=COUNT)]
-Share = Annotated[float, Field(ge=0, le=1)]
-Three = Field(min_length=3, max_length=3)
+Three = Annotated[Sequence[Share], Field(min_length=3, max_length=3)]
 Guest = str | int | float
 
 
@@ -93,7 +89,7 @@ class Description(Model):
     groups: Parity = None
     guest: Guest | list[Guest] = None
     batch: Count = 32
-    parts: Annotated[Sequence[Share], Three] = (0.8, 0.1, 0.1)
+    parts: Three = (0.8, 0.1, 0.1)
     train: Any = None
     source: str = None
     test: Labels | list[Count] | None = None
@@ -101,9 +97,7 @@ class Description(Model):
 
 
 def call(kind, spec, *args, **seen):
-    """What spec["name"] names, made of the other entries; seen: what it takes besides,
-    if it has a place for it.
-    """
+    """spec["name"], made of the other entries, and of `seen` as far as it takes it."""
     f = known(TABLES[kind], kind, spec["name"])
     signature = inspect.signature(f)
     takes = signature.parameters
@@ -150,18 +144,12 @@ def build(spec, split=0, name=None):
 
 @functools.lru_cache(maxsize=1)
 def source(spec, *where):
-    """The pool of a source, kept for the next task on the same data.
-
-    where: what else decides which files it reads.
-    """
+    """The pool of a source, kept; where: what else decides which files it reads."""
     return pool_of(json.loads(spec))
 
 
 def pool_of(spec):
-    """The samples of a description {"name": ..., ...}.
-
-    Features are of images that have a description of their own, under "data".
-    """
+    """The samples of a description; features are of images described under "data"."""
     images = spec.get("data")
     if isinstance(images, dict) and "name" in images:
         spec = spec | {"data": pool_of(images)}
@@ -169,10 +157,7 @@ def pool_of(spec):
 
 
 def prepared(pool, spec, out):
-    """The pool, standardised, with its test rows, groups and names as described.
-
-    out: numbers of the owners that are left out.
-    """
+    """The pool as described; out: numbers of the owners that are left out."""
     if spec.standard:
         pool = standard(pool, out, spec.standard)
     if spec.test is not None:
@@ -195,10 +180,7 @@ def network_for(pool, spec):
 
 
 def divide(pool, spec, shared=False):
-    """Rows per client.
-
-    shared: the test list belongs to nobody and only the other rows are dealt.
-    """
+    """Rows per client; shared: the test list is nobody's, the other rows are dealt."""
     if shared:
         dealt = torch.ones(len(pool.y), dtype=torch.bool)
         rest = dealt.index_fill(0, pool.test, False).nonzero()[:, 0]
@@ -249,9 +231,7 @@ def standard(pool, out=(), how=True):
 
 
 def hold_out(pool, test):
-    """The last test[k] rows of owner k become its fixed test rows, as an official test
-    list would.
-    """
+    """The last test[k] rows of owner k become its fixed test rows."""
     mine = [(pool.owner == k).nonzero()[:, 0] for k in range(len(pool.owners))]
     fits = [0 < n < len(r) for n, r in zip(test, mine)]
     wrong = f"test = {test}: give each of {len(mine)} owners fewer rows than it has"

@@ -7,8 +7,6 @@ A node says who it is by its --node-config: partition-id, the number of its clie
 and folder, see federation.Federation, where they are its own.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from contextlib import nullcontext
@@ -31,6 +29,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from ..cli.program import one_line
+from ..core.errors import refuse_if
 from ..core.task import SPLITS
 from .client import ABOUT, Client, code
 from .federation import Federation, nested
@@ -55,24 +54,19 @@ def pack(tree):
     """A tree -> {"arrays": its arrays, "metrics": its scalars, with their types}."""
     found = {k: v.detach().cpu() for k, v in paths(tree).items()}
     arrays = {k: Array(v.contiguous().numpy()) for k, v in found.items() if v.dim()}
-    scalars = {
-        f"{k} {str(v.dtype)[6:]}": v.double().item()
-        if v.is_floating_point()
-        else int(v)
-        for k, v in found.items()
-        if not v.dim()
-    }
+    type_of = lambda v: str(v.dtype).removeprefix("torch.")
+    number = lambda v: 1 * v.item()  # of a bool 0 or 1
+    scalars = {f"{k} {type_of(v)}": number(v) for k, v in found.items() if not v.dim()}
     return {"arrays": ArrayRecord(arrays), "metrics": MetricRecord(scalars)}
 
 
 def unpack(content, limit=None):
     """The inverse of pack; ValueError for more than `limit` bytes."""
-    size = sum(len(a.data) for a in content["arrays"].values())
-    if limit is not None and size > 2 * limit:  # numbers, and heads of arrays
-        raise ValueError(f"{size:,} bytes, and the limit is {limit:,}")
-    found = {
-        k: torch.from_numpy(np.array(a.numpy())) for k, a in content["arrays"].items()
-    }
+    arrays = content["arrays"]
+    size = sum(len(a.data) for a in arrays.values())
+    much = limit is not None and size > 2 * limit  # numbers, and heads of arrays
+    refuse_if(much, f"{size:,} bytes, and the limit is {limit}")
+    found = {k: torch.from_numpy(np.array(a.numpy())) for k, a in arrays.items()}
     for key, v in content["metrics"].items():
         k, _, kind = key.rpartition(" ")
         found[k] = torch.tensor(v, dtype=getattr(torch, kind))
@@ -111,12 +105,12 @@ class Nodes:
         if isinstance(said, Exception):
             raise said
         c, n = int(said["client"]), {s: int(said["n"][s]) for s in SPLITS}
-        if int(said["code"]) != code():
-            raise ValueError("it runs another version of fedlib: install the same")
-        if not 0 <= c < self.fed.C or not (n["train"] > 0 < n["test"]):
-            raise ValueError(f"client {c} with rows {n}")
-        if any(self.client[k] == c for k in here & self.client.keys()):
-            raise ValueError(f"another node is client {c}")
+        other = int(said["code"]) != code()
+        refuse_if(other, "it runs another version of fedlib: install the same")
+        fits = 0 <= c < self.fed.C and n["train"] > 0 < n["test"]
+        refuse_if(not fits, f"client {c} with rows {n}")
+        twice = any(self.client[k] == c for k in here & self.client.keys())
+        refuse_if(twice, f"another node is client {c}")
         self.client[node], self.n[c] = c, n
 
     def __call__(self, requests, wait):
@@ -130,16 +124,15 @@ class Nodes:
         return away | {self.client[k]: answer for k, answer in got if k in self.client}
 
     def send(self, messages):
-        """(node, its answer or an Exception) for each (type, node, about, tree) that is
-        answered in time."""
+        """(node, its answer or an Exception) for messages (type, node, about, tree)."""
         wait, sent = self.fed.wait, []
         for kind, node, about, tree in messages:
             content = RecordDict({"about": ConfigRecord(about)} | pack(tree))
             sent.append(Message(content, node, kind, ttl=wait))
         for m in self.grid.send_and_receive(sent, timeout=wait) if sent else ():
             try:
-                if m.has_error():
-                    raise ValueError(m.error.reason or f"error {m.error.code}")
+                wrong = m.has_error()
+                refuse_if(wrong, wrong and (m.error.reason or f"error {m.error.code}"))
                 yield m.metadata.src_node_id, unpack(m.content, self.fed.limit)
             except Exception as e:  # whatever a client sends
                 yield m.metadata.src_node_id, e

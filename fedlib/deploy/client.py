@@ -7,8 +7,6 @@ which one counts. So a client whose answer was lost goes on from where it was, a
 is done again gives the same bits.
 """
 
-from __future__ import annotations
-
 import inspect
 from functools import cache
 from pathlib import Path
@@ -16,7 +14,7 @@ from pathlib import Path
 import torch
 
 from ..core.clients import Clients
-from ..core.engine import first_not_finite
+from ..core.errors import refuse_if
 from ..core.files import read_tensors, sources, write_tensors
 from ..core.method import Method, overrides
 from ..core.task import SPLITS
@@ -91,8 +89,7 @@ def begin(method, c, fed):
 
 
 def alone(method, c, fed, t, quick=False):
-    """Client c in round t: (how its functions run, (its number [1], its shard), the
-    shard)."""
+    """Client c in round t: (how it runs, (its number [1], its shard), the shard)."""
     run = Clients(method, method.task, fed.seed, t, fed.rounds, "loop")
     if quick:
         run.plans = {k: p._replace(steps=1) for k, p in run.plans.items()}
@@ -112,24 +109,19 @@ def question(method, name):
 
     ValueError for anything else: hooks, private names, functions with other arguments.
     """
-    inside, _, rest = name.partition(".")
-    if (
-        rest
-        and inside == "inner"
-        and isinstance(getattr(method, "inner", None), Method)
-    ):
-        return question(method.inner, rest)
+    inner = getattr(method, "inner", None)
+    if name.startswith("inner.") and isinstance(inner, Method):
+        return question(inner, name.removeprefix("inner."))
     f = inspect.getattr_static(type(method), name, None)
     takes = list(inspect.signature(f).parameters) if inspect.isfunction(f) else []
-    asks = len(takes) == 4 and takes[2:] == ["mine", "shard"]
-    if hasattr(Method, name) or name.startswith("_") or not asks:
-        raise ValueError(f"{name!r} is no question of {type(method).__name__}")
+    wrong = hasattr(Method, name) or name.startswith("_")
+    none = f"{name!r} is no question of {type(method).__name__}"
+    refuse_if(wrong or takes[2:] != ["mine", "shard"], none)
     return getattr(method, name)
 
 
 def address(method, asked):
-    """How a client finds a question, a bound method of the method or of one inside it:
-    "report", "inner.report"."""
+    """The name of a question, a bound method: "report", or "inner.report"."""
     if asked.__self__ is method:
         return asked.__name__
     return "inner." + address(method.inner, asked)
@@ -152,29 +144,25 @@ class Client:
         self.rows = {r.numpy().tobytes() for r in rows}
 
     def answer(self, about, down):
-        """The answer, a tree, to one message: see ABOUT; `down` a tree.
-
-        A ValueError, or whatever the method raises, says why there is none.
-        """
+        """The answer, a tree, to one message, see ABOUT; errors say why none."""
         about = ABOUT | about
         t, on = about["t"], about["on"]
-        if not -1 <= t <= self.fed.rounds:
-            raise ValueError(f"round {t}: this federation has {self.fed.rounds}")
-        steps = self.read(about["run"])
-        if not steps:
-            steps = {0: begin(self.method, self.c, self.fed)}
-        if overrides(self.method, "client") and on not in steps:
-            raise ValueError(
-                f"client {self.c} keeps steps {sorted(steps)} of this run, and the "
-                f"server goes on from {on}: bring back the folder of one of them"
-            )
+        beyond = f"round {t}: this federation has {self.fed.rounds}"
+        refuse_if(not -1 <= t <= self.fed.rounds, beyond)
+        steps = self.read(about["run"]) or {0: begin(self.method, self.c, self.fed)}
+        keeps = overrides(self.method, "client")
+        refuse_if(
+            keeps and on not in steps,
+            f"client {self.c} keeps steps {sorted(steps)} of this run, and the "
+            f"server goes on from {on}: bring back the folder of one of them",
+        )
         with torch.no_grad():
             mine = steps.get(on, {})
             new, out = turn(self.method, self.c, self.fed, about, down, mine)
-        if first_not_finite([x[None] for x in leaves(new) + leaves(out)]) is not None:
-            raise ValueError("the trained model is not finite: lower lr")
+        finite = all(x.isfinite().all() for x in leaves(new) + leaves(out))
+        refuse_if(not finite, "the trained model is not finite: lower lr")
         self.refuse_rows(out)
-        if overrides(self.method, "client") and (about["receive"] or about["train"]):
+        if keeps and (about["receive"] or about["train"]):
             kept = {k: v for k, v in steps.items() if k in (on, about["done"])}
             now = 2 * t + 1 + about["train"]
             self.write(about["run"], kept | {now: new})
@@ -185,22 +173,21 @@ class Client:
         d = self.fed.shape
         like = [x for x in leaves(out) if tuple(x.shape[-len(d) :]) == d]
         rows = [r.numpy().tobytes() for x in like for r in x.reshape(-1, *d)]
-        if not self.rows.isdisjoint(rows):
-            raise ValueError("the answer would hold a row of this client's data")
+        held = not self.rows.isdisjoint(rows)
+        refuse_if(held, "the answer would hold a row of this client's data")
 
     # ------------------------------------------------------------ what it keeps
     def file(self, run):
         return self.folder and self.folder / f"client-{self.c}-{run}"
 
     def read(self, run):
-        """{step: what it kept then}; ValueError for a file that is damaged or of
-        somebody else."""
+        """{step: what it kept then}; ValueError: damaged, or somebody else's."""
         file = self.file(run)
         if not file or not file.exists():
             return self.steps.get(run, {})
         kept = read_tensors(file, "cpu")
-        if kept["owner"] != self.owner:
-            raise ValueError(f"{file} belongs to {kept['owner']}, not to {self.owner}")
+        other = f"{file} belongs to {kept['owner']}, not to {self.owner}"
+        refuse_if(kept["owner"] != self.owner, other)
         return kept["steps"]
 
     def write(self, run, steps):

@@ -6,11 +6,9 @@
     flwr run federation
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
-from ..core.errors import check_whole
+from ..core.errors import check_whole, refuse_if
 
 PROJECT = """\
 # A federation: `flwr run .` starts it. No code is in this folder; server and clients
@@ -105,6 +103,6 @@ def keys(folder, *, host: tuple, clients: int, days: int = 365):
 def new(folder):
     """The path of a folder that is empty or not there."""
     path = Path(folder)
-    if path.exists() and (path.is_file() or any(path.iterdir())):
-        raise ValueError(f"{folder} is there and not empty: give a new folder")
+    there = path.exists() and (path.is_file() or any(path.iterdir()))
+    refuse_if(there, f"{folder} is there and not empty: give a new folder")
     return path

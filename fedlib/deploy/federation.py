@@ -12,11 +12,8 @@ app's pyproject.toml.
     task.network.hidden = 32
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -25,16 +22,16 @@ import torch
 from pydantic import Field
 
 from ..core.engine import bind
+from ..core.errors import refuse_if
 from ..core.given import check_run
 from ..core.method import Method
 from ..core.pool import Block, Groups, Pool
 from ..data import tasks
-from ..data.settings import Model
-from ..data.tasks import Count, Share, Three
+from ..data.settings import Count, Model, Seed, Some, Whole
+from ..data.tasks import Three
 from ..methods.make import make
 from . import rows
 
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Seconds = Annotated[float, Field(ge=0, le=1e6)]
 DECIDE = "method", "task", "cohort", "seed", "every", "own"  # with rounds, the numbers
 
@@ -44,7 +41,7 @@ class Data(Model):
 
     clients: Count
     classes: Count
-    shape: Annotated[list[Count], Field(min_length=1)]  # of one row
+    shape: Some[Count]  # of one row
     network: Any  # {"name": ..., its sizes}, or in Python the network
     name: str = "federation"
     kind: Literal["own", "real", "synthetic", "stand-in"] = "own"
@@ -52,7 +49,7 @@ class Data(Model):
     dtype: Literal["float32", "float64"] = "float32"
     groups: Any = None  # the fields of Groups, or Groups
     split: Seed = 0  # how the rows of a file are cut, as in Task.from_rows
-    parts: Annotated[Sequence[Share], Three] = (0.8, 0.1, 0.1)
+    parts: Three = (0.8, 0.1, 0.1)
 
 
 class Federation(Model):
@@ -60,8 +57,8 @@ class Federation(Model):
 
     method: Any  # {"name": ..., its hyper-parameters}, or in Python the method
     task: Data
-    rounds: Annotated[int, Field(ge=0)]
-    cohort: Annotated[int, Field(ge=0)] = 0
+    rounds: Whole
+    cohort: Whole = 0
     seed: Seed = 0
     every: Count = 1  # rounds between evaluations
     own: bool = False  # also score every client's model as it was uploaded
@@ -85,8 +82,7 @@ class Federation(Model):
 
     @classmethod
     def of(cls, method, rounds, task=None, **more):
-        """The federation of a Method on its task, or of a description on this one: what
-        a simulation runs, to be deployed."""
+        """The federation of a Method on its task, or of a description on this one."""
         task = task or method.task
         shape, dtype = list(task.x.shape[1:]), str(task.x.dtype)[6:]
         data = {"clients": task.C, "classes": task.K, "shape": shape, "dtype": dtype}
@@ -144,16 +140,15 @@ def hashable(spec):
 
 
 def nested(found, mark):
-    """{"method.lr": 0.1} as {"method": {"lr": 0.1}}, where mark is "."; ValueError
-    where names are no tree."""
+    """{"method.lr": 0.1} as {"method": {"lr": 0.1}}; ValueError: names no tree."""
     tree = {}
     for path, leaf in found.items():
         *above, name = path.split(mark)
         here = tree
         for k in above:
             here = here.setdefault(k, {})
-            if not isinstance(here, dict):
-                raise ValueError(f"{path!r}: {k!r} has a value of its own")
+            own = f"{path!r}: {k!r} has a value of its own"
+            refuse_if(not isinstance(here, dict), own)
         if name:
             here[name] = leaf
     return tree

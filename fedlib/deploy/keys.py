@@ -10,8 +10,6 @@ In the folder:
     client-0.pub     is registered at the server: flwr supernode register client-0.pub
 """
 
-from __future__ import annotations
-
 import os
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address

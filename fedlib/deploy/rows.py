@@ -5,14 +5,13 @@ Every client numbers its draws by (seed, round, client), so it draws from its ow
 what a simulation would draw for it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from ..cli.text import parse_task
+from ..core.errors import refuse_if
 from ..core.task import SPLITS, Task, cut_rows
 
 NONE = torch.zeros(0, dtype=torch.long)
@@ -48,26 +47,26 @@ class Rowless(Part):
     stacked = shards
 
 
-def part(cls, fed, x, y, rows, a=None):
-    """rows {split: [C row lists]}."""
+def part(cls, fed, rows, x, y, a=None):
+    """rows [splits, C]: numbers of rows of x."""
     known = {"K": fed.K, "a": a, "groups": fed.groups}
     known |= {"batch": fed.task.batch, "kind": fed.task.kind}
-    lists = [tuple(rows[s]) for s in SPLITS]
-    return cls(fed.task.name, fed.network, x.to(fed.dtype), y, *lists, **known)
+    rows = map(tuple, rows)
+    return cls(fed.task.name, fed.network, x.to(fed.dtype), y, *rows, **known)
 
 
-def only(fed, c, rows):
-    """[C row lists]: these rows of client c, none of the others."""
-    return [rows if k == c else NONE for k in range(fed.C)]
+def only(fed, c, own, *data):
+    """The Part with rows `own` [splits] at client c, none at the others."""
+    rows = [[r if k == c else NONE for k in range(fed.C)] for r in own]
+    return part(Part, fed, rows, *data)
 
 
 def server_task(fed, n=None):
-    """Network and C clients. n {"train": [C], ...}: how many rows clients say they
-    have."""
-    count = lambda s: n[s] if n else [1] * fed.C
-    count = {s: [NONE.new_zeros(1).expand(k) for k in count(s)] for s in SPLITS}
+    """Network and C clients; n {split: [C]}: how many rows they say they have."""
+    n = n or dict.fromkeys(SPLITS, [1] * fed.C)
+    rows = [[NONE.new_zeros(1).expand(k) for k in n[s]] for s in SPLITS]
     a = None if fed.groups is None else NONE
-    return part(Rowless, fed, torch.zeros(0, *fed.shape), NONE, count, a)
+    return part(Rowless, fed, rows, torch.zeros(0, *fed.shape), NONE, a)
 
 
 def stand_in(fed, n=8):
@@ -78,20 +77,18 @@ def stand_in(fed, n=8):
         a = at % fed.groups.A
         if fed.groups.column is not None:
             x[:, fed.groups.column] = a.float()
-    rows = {s: only(fed, 0, r) for s, r in zip(SPLITS, at.split(n))}
-    return part(Part, fed, x, at % fed.K, rows, a)
+    return only(fed, 0, at.split(n), x, at % fed.K, a)
 
 
 def client_task(fed, c, data):
-    """Client c's task.
+    """Client c's task; ValueError where c cannot train on it.
 
-    data: a file mine.npz with x [n, ...], y [n] and, with groups, a [n], which are cut
-    into train, test and validation as Task.from_rows does; a description as
-    `python -m fedlib run` takes it ("digits:clients=3,dirichlet=.3"), or a whole Task,
-    of which the rows of client c are taken. ValueError where c cannot train on it.
+    data: a file mine.npz with x [n, ...], y [n] and, with groups, a [n], cut as by
+    Task.from_rows; or a whole Task, or its description as `python -m fedlib run` takes
+    it, of which the rows of client c are taken.
     """
-    if not 0 <= c < fed.C:
-        raise ValueError(f"client {c}: the federation has clients 0 to {fed.C - 1}")
+    have = f"client {c}: the federation has clients 0 to {fed.C - 1}"
+    refuse_if(not 0 <= c < fed.C, have)
     if str(data).endswith(".npz"):
         return sound(from_file(fed, c, data), c, f"{data}, client {c}")
     whole = data if isinstance(data, Task) else parse_task(str(data))
@@ -100,37 +97,35 @@ def client_task(fed, c, data):
 
 def cut(fed, c, whole):
     """Client c's part of a whole task."""
-    named = lambda t: (t.C, t.K, t.groups and tuple(t.groups.names))
-    if named(whole) != named(fed):
-        raise ValueError(
-            f"task {whole.name!r} has clients, classes and groups {named(whole)}, the "
-            f"federation has {named(fed)}: let them agree"
-        )
+    mine, other = ((t.C, t.K, t.groups and tuple(t.groups.names)) for t in (fed, whole))
+    refuse_if(
+        mine != other,
+        f"task {whole.name!r} has clients, classes and groups {other}, the federation "
+        f"has {mine}: let them agree",
+    )
     own = [getattr(whole, s)[c] for s in SPLITS]
     r = torch.cat(own)
-    at = torch.arange(len(r)).split([len(o) for o in own])
-    rows = {s: only(fed, c, p) for s, p in zip(SPLITS, at)}
+    at = torch.arange(len(r)).split([*map(len, own)])
     x, a = shaped(fed, whole.x[r]), whole.a[r] if fed.groups else None
-    return part(Part, fed, x, whole.y[r], rows, a)
+    return only(fed, c, at, x, whole.y[r], a)
 
 
 def from_file(fed, c, path):
     """Client c's task from mine.npz."""
-    names = ("x", "y", "a") if fed.groups else ("x", "y")
     try:
         with np.load(path, allow_pickle=False) as z:
-            given = {k: torch.as_tensor(z[k]) for k in names}
-        x = shaped(fed, given["x"]).to(fed.dtype)
-        labels = {k: v.long() for k, v in given.items() if k != "x"}
-        if any(len(v) != len(x) or (v != given[k]).any() for k, v in labels.items()):
-            raise ValueError("y and a are whole numbers, one for each row of x")
+            x, *labels = (
+                torch.as_tensor(z[k]) for k in "xya"[: 3 if fed.groups else 2]
+            )
+        x = shaped(fed, x).to(fed.dtype)
+        wrong = any(len(v) != len(x) or (v != v.long()).any() for v in labels)
+        refuse_if(wrong, "y and a are whole numbers, one for each row of x")
     except Exception as e:  # a damaged zip can raise nearly anything
         raise ValueError(
             f"{path} cannot be used ({e}): write it with numpy.savez(path, x=x, y=y)"
         ) from e
     own = cut_rows(torch.arange(len(x)), c, fed.task.split, fed.task.parts)
-    rows = {s: only(fed, c, r) for s, r in zip(SPLITS, own)}
-    return part(Part, fed, x, rows=rows, **labels)
+    return only(fed, c, own, x, *(v.long() for v in labels))
 
 
 def shaped(fed, x):
@@ -140,11 +135,10 @@ def shaped(fed, x):
 
 def sound(task, c, at):
     """The task, if client c can train and be tested on it."""
-    if not task.x.isfinite().all():
-        raise ValueError(f"{at}: x holds NaN or infinity; drop these rows first")
-    a = task.groups and (task.a < 0) | (task.a >= task.groups.A)
-    if ((task.y < 0) | (task.y >= task.K)).any() or a is not None and a.any():
-        raise ValueError(f"{at}: a label or a group is none of the federation's")
-    if not len(task.train[c]) or not len(task.test[c]):
-        raise ValueError(f"{at}: give at least one training and one test row")
+    finite, both = task.x.isfinite().all(), len(task.train[c]) and len(task.test[c])
+    refuse_if(not finite, f"{at}: x holds NaN or infinity; drop these rows first")
+    codes = [(task.y, task.K), *([(task.a, task.groups.A)] if task.groups else [])]
+    odd = any(((v < 0) | (v >= n)).any() for v, n in codes)
+    refuse_if(odd, f"{at}: a label or a group is none of the federation's")
+    refuse_if(not both, f"{at}: give at least one training and one test row")
     return task

@@ -8,8 +8,6 @@ one line in the log. A round that too few answer is asked again; then the run en
 its state is kept: serve() on the same folder goes on from there.
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 from dataclasses import dataclass
@@ -22,6 +20,7 @@ import torch
 from ..cli.program import one_line
 from ..core.clients import cohort_of
 from ..core.engine import run
+from ..core.errors import refuse_if
 from ..core.files import whole as write_whole
 from ..core.method import Method
 from ..core.task import SPLITS
@@ -86,46 +85,41 @@ class Party:
         return method, client.begin(method, 0, self.fed)
 
     def like(self, about, down):
-        """An answer of a client with made-up rows: it has the names, shapes and types
-        that all answers must have."""
+        """An answer by made-up rows: names, shapes, types that all must have."""
         method, mine = self.example
         return client.turn(method, 0, self.fed, about, down, mine, quick=True)[1]
 
     def check(self, c, answer, like):
-        """The answer of client c in the order of `like`; ValueError for one that cannot
-        be right."""
+        """Client c's answer as `like`; ValueError for one that cannot be right."""
         if isinstance(answer, Exception):
             raise answer
-        size = sum(x.nbytes for x in leaves(answer))
-        if size > self.fed.limit:
-            raise ValueError(f"{size:,} bytes, and the limit is {self.fed.limit:,}")
+        size, limit = sum(x.nbytes for x in leaves(answer)), self.fed.limit
+        refuse_if(size > limit, f"{size:,} bytes, and the limit is {limit:,}")
         answer = alike(answer, like)
-        up = answer.get("up", {})
         for name, own in (("cid", c), ("n", self.n["train"][c])):
-            if name in up and float(up[name]) != own:
-                raise ValueError(f"{name!r} is {float(up[name]):.10g}, not {own}")
+            said = float(answer.get("up", {}).get(name, own))
+            refuse_if(said != own, f"{name!r} is {said:.10g}, not {own}")
         for moment in answer.keys() - {"up", "answer"}:
-            for x in leaves(answer[moment]["acc"]):
-                if not -EPS <= float(x) <= 1 + EPS:
-                    raise ValueError(f"an accuracy of {float(x):.6g}")
+            for x in map(float, leaves(answer[moment]["acc"])):
+                refuse_if(not -EPS <= x <= 1 + EPS, f"an accuracy of {x:.6g}")
         return answer
 
 
 def alike(tree, like, at="the answer"):
-    """The tree in the order of `like`; ValueError for other names, shapes or types, and
-    for NaN or infinity."""
+    """The tree in the order of `like`; ValueError: other names or types, or NaN."""
+    got, expected = kind(tree), kind(like)
+    refuse_if(got != expected, f"{at} is {got}, expected {expected}")
     if isinstance(like, dict):
-        if not isinstance(tree, dict) or tree.keys() != like.keys():
-            got = sorted(tree) if isinstance(tree, dict) else type(tree).__name__
-            raise ValueError(f"{at} has {got}, expected {sorted(like)}")
         return {k: alike(tree[k], v, k) for k, v in like.items()}
-    tensor = lambda x: isinstance(x, torch.Tensor)
-    kind = lambda x: f"{x.dtype} {list(x.shape)}" if tensor(x) else type(x).__name__
-    if kind(tree) != kind(like):
-        raise ValueError(f"{at} is {kind(tree)}, expected {kind(like)}")
-    if tree.is_floating_point() and not tree.isfinite().all():
-        raise ValueError(f"{at} holds NaN or infinity")
+    refuse_if(not tree.isfinite().all(), f"{at} holds NaN or infinity")
     return tree
+
+
+def kind(x):
+    """What a part of an answer is: the names in it, or type and shape."""
+    if isinstance(x, torch.Tensor):
+        return f"{x.dtype} {list(x.shape)}"
+    return sorted(x) if isinstance(x, dict) else type(x).__name__
 
 
 class Remote:
@@ -212,8 +206,7 @@ class Remote:
         self.down = {}
 
     def asked(self, requests, clients, needed):
-        """{client: its answer}, of `needed` or more of those that train; the others are
-        late. TooFew where they do not come."""
+        """{client: answer} of `needed` that train; TooFew where they are late."""
         party, (pause, longest) = self.party, PAUSES
         steps = clients["step"].tolist() if clients else [0] * party.fed.C
         self.done = self.done or steps

@@ -8,6 +8,6 @@ curves       numbers of a whole run, from its curves
 statistics   how sure a number is: intervals, paired differences, ranks, densities
 verdicts     when a difference is decided
 landscape    the loss around a model, along lines and on planes
-sharpness    how sharp a minimum is: rise, eigenvalues, trace, area; at like loss
+sharpness    how sharp a minimum is: rise, largest eigenvalue, area
 fisher       which parameters of a model matter
 """

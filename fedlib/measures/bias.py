@@ -7,8 +7,6 @@ as in EquFL, eqs 1 to 4. A cell without rows is skipped; a comparison that fewer
 two groups are left for is NaN, and so is what is made from it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..core.errors import refuse_if
@@ -28,9 +26,7 @@ def _ratio(part, whole):
 
 
 def _max(v, r):
-    """Largest entry of v [..., A] over the groups that have a rate r [..., A]; NaN if
-    those are fewer than two.
-    """
+    """Largest of v [..., A] over groups that have a rate r; NaN for fewer than two."""
     there = ~np.isnan(r)
     largest = np.where(there, v, -np.inf).max(-1)
     return np.where(there.sum(-1) < 2, np.nan, largest)[()]
@@ -57,9 +53,7 @@ def EO(n):
 
 
 def EO_sum(n):
-    """The false-positive gap plus the true-positive gap, in [0, 2]; EO takes the larger
-    one.
-    """
+    """The false-positive gap plus the true-positive gap, in [0, 2]."""
     return np.add(*_gaps(n))
 
 
@@ -116,9 +110,7 @@ def positive_rate(n):
 
 
 def accuracy(n):
-    """P(yhat=y), of the outcome: with more than two classes it exceeds the accuracy of
-    the class.
-    """
+    """P(yhat=y), of the outcome: with many classes above that of the class."""
     n = _counts(n).sum(-3)
     return _ratio(n[..., 0, 0] + n[..., 1, 1], n.sum((-2, -1)))
 

@@ -4,8 +4,6 @@ percent, Gini as a fraction.
 Letters: E evaluated rounds, R rounds, C clients.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -56,11 +54,3 @@ def trigger_round(rec):
     """The round in which the fairness phase starts (log "on"), infinity for never."""
     on = np.asarray(rec.logs["on"], float) > 0
     return float(np.argmax(on)) if on.any() else math.inf
-
-
-def early(rec, moment, view):
-    """Mean over the first half of the rounds of the accuracy over all test rows, in
-    percent: how fast. Gaps are bridged."""
-    a = 100 * metrics.pooled_acc(rec[moment, view, "test"], rec.meta["n"]["test"])
-    trained = whole(rec)[: len(a)] + (moment == "post")  # rounds behind each evaluation
-    return float(np.interp(np.arange(1, rec.rounds[-1] // 2 + 1), trained, a).mean())

@@ -4,8 +4,6 @@ accuracy (FedAS, Figure 3a).
 A model is a tree with P parameters; its scores are a tree of the same shape.
 """
 
-from __future__ import annotations
-
 import torch
 
 from ..core.local import grad, scan
@@ -16,9 +14,7 @@ WITH = ("fresh", "zero", "other")
 
 
 def diagonal(task, w, shard):
-    """The diagonal of the Fisher information as FedAS's code sums it: squared gradients
-    of the mean loss, batch by batch.
-    """
+    """The Fisher diagonal as FedAS's code sums it: squared gradients of batches."""
     params = without(w, task.buffers)
     rest = {k: w[k] for k in w if k not in params}
 
@@ -30,9 +26,8 @@ def diagonal(task, w, shard):
 
 
 def chosen(score, share, seed=None):
-    """A tree of truth values: the `share` of all entries with the largest score, or a
-    random share if a seed is given. One threshold for the whole model, not one per
-    layer.
+    """A tree of truth values: the `share` of all entries of the model with the largest
+    score, or a random share if a seed is given.
     """
     flat = torch.cat([x.flatten() for x in leaves(score)])
     P, k = len(flat), max(1, int(share * len(flat)))
@@ -46,9 +41,7 @@ def chosen(score, share, seed=None):
 
 
 def replaced(task, w, mask, how="fresh", seed=0, other=None):
-    """The model w with the masked entries replaced: by "fresh" draws of the initial
-    distribution, by "zero", or by those of the model `other`.
-    """
+    """The model w, masked entries replaced: "fresh" draws, "zero", those of `other`."""
     new = {
         "fresh": lambda: task.init(10**6 + seed),
         "zero": lambda: tmap(torch.zeros_like, w),

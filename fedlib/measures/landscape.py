@@ -8,8 +8,6 @@ Letters: N rows, p points per axis. A model is a flat dict name -> tensor; losse
 means in nats per row.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,13 +29,10 @@ CHUNK = 2**20
 class DataLoss:
     """L(w): mean loss over fixed rows in evaluation mode (no batch statistics, nothing
     drawn).
-
-    `parts` are functions of w that add up to L: a gradient may be summed over them, in
-    the memory of one. `buffers` names what is not a parameter.
     """
 
-    parts: tuple
-    buffers: tuple = ()
+    parts: tuple  # functions of w that add up to L: gradients in the memory of one
+    buffers: tuple = ()  # names of what is no parameter
 
     def __call__(self, w):
         return sum(f(w) for f in self.parts)
@@ -74,8 +69,6 @@ def part(task, x, y, N):
 def balanced(y, n, rows=None):
     """Row numbers [n or fewer]: the first n / K rows of every class among `rows` (None:
     all of y [N]), in order; all rows of a class that has fewer.
-
-    The fixed subset on which a global model is drawn.
     """
     rows = torch.arange(len(y)) if rows is None else torch.as_tensor(rows).sort().values
     classes = y[rows].unique()
@@ -125,9 +118,7 @@ def norm(w, buffers=()):
 
 # ---------------------------------------------------------------- lines and planes
 def axis(radius=1.0, points=41):
-    """Coordinates [p] from -radius to radius, symmetric; the middle one is exactly 0.
-    ValueError for an even number of points.
-    """
+    """Coordinates [p], -radius to radius, 0 in the middle; ValueError for even p."""
     odd = "give an odd number, so that the model itself is the middle point"
     refuse_if(points % 2 == 0, f"points = {points}: {odd}")
     half = points // 2
@@ -143,9 +134,7 @@ def finite(values, what):
 
 @torch.no_grad()
 def losses_at(loss, w, directions, at):
-    """loss(w + sum_j at[n, j] directions[j]) for every row n: at [n, J] -> [n].
-    ValueError for a loss that is not finite.
-    """
+    """loss(w + sum_j at[n, j] directions[j]) [n]; ValueError where it is not finite."""
     out, at = [], torch.as_tensor(at, dtype=leaves(w)[0].dtype)
     for s in at.tolist():
         v = w
@@ -161,9 +150,7 @@ def line(loss, w, d, radius=1.0, points=41):
 
 
 def plane(loss, w, d1, d2, radius=1.0, points=41):
-    """Z [p, p] with Z[b, a] = loss(w + x_a d1 + y_b d2): rows are y, columns x;
-    x = y = axis(radius, points).
-    """
+    """Z [p, p], Z[b, a] = loss(w + x_a d1 + y_b d2), x = y = axis(radius, points)."""
     x = axis(radius, points)
     at = torch.stack([x.repeat(points), x.repeat_interleave(points)], 1)
     return losses_at(loss, w, (d1, d2), at).view(points, points)

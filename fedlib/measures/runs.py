@@ -2,8 +2,6 @@
 count. A key is (moment, view, split), as in `Record.views`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

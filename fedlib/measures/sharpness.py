@@ -1,4 +1,4 @@
-"""How sharp is a minimum? Three numbers, and how two models compare at like losses.
+"""How sharp is a minimum? Three numbers.
 
     rise        how much the loss grows at the worst place nearby, in the 2-norm
     lambda_max  the largest eigenvalue of the Hessian
@@ -11,13 +11,10 @@ tensor; one with `parts` (`landscape.data_loss`) is differentiated part by part,
 memory of one. Buffers of batch norm are held fixed.
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
 from ..core.local import grad
@@ -34,17 +31,15 @@ class Rise(NamedTuple):
 
 
 class Eigenvalue(NamedTuple):
-    """A power iteration's answer: the Rayleigh quotient, and whether it had settled."""
+    """A power iteration's answer."""
 
-    value: float
-    converged: bool
+    value: float  # the Rayleigh quotient
+    converged: bool  # had it settled?
 
 
 # ------------------------------------------------------------ derivatives, part by part
 def apart(loss, w):
-    """(the parameters, functions of them that add up to the loss); buffers stay as
-    they are.
-    """
+    """(parameters, functions of them that add up to the loss); buffers stay."""
     buffers = getattr(loss, "buffers", ())
     p = {k: x.detach() for k, x in w.items() if k not in buffers}
     rest = without(w, p)
@@ -162,26 +157,3 @@ def area(z, radius=1.0, within=0.5):
     # a point on the rim counts, whatever its rounding
     disc = x[:, None] ** 2 + x**2 <= within**2 * (1 + 1e-12)
     return (z - z[..., p // 2, p // 2, None, None])[..., disc].mean(-1)
-
-
-# ---------------------------------------------------------------- at like losses
-def like_loss(loss, sharp, other_loss, other_sharp, points=25):
-    """ln(sharp / other_sharp) at equal loss: the mean over the losses that both methods
-    pass, nan where they pass none in common.
-
-    loss, sharp: of one method's models at several ages [A], other_*: of the other's
-    [B]; all positive. Between two ages ln sharp is linear in ln loss. 0: as sharp as
-    the other, negative: flatter. A model that has learned less is often flatter, so
-    that models of one age are compared at different losses.
-    """
-    with np.errstate(invalid="ignore", divide="ignore"):
-        given = loss, sharp, other_loss, other_sharp
-        x, s, y, t = (np.log(np.asarray(v, float)) for v in given)
-    finite(np.concatenate([x, s, y, t]), "like_loss: the logarithm of a value")
-    low, high = max(x.min(), y.min()), min(x.max(), y.max())
-    if low > high:
-        return math.nan
-    at = np.linspace(low, high, points)
-    mine = np.interp(at, np.sort(x), s[x.argsort()])
-    theirs = np.interp(at, np.sort(y), t[y.argsort()])
-    return float((mine - theirs).mean())

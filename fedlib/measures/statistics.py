@@ -4,8 +4,6 @@ over settings.
 S seeds, M methods, N settings (data sets). Missing values are refused, not skipped.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -19,9 +17,7 @@ LEVEL = 0.95
 
 
 class Interval(NamedTuple):
-    """A mean over n values with the ends of its 95 % interval; one value has no
-    interval (lo and hi are nan).
-    """
+    """A mean over n values with the ends of its interval, nan for too few values."""
 
     mean: float
     lo: float
@@ -30,8 +26,11 @@ class Interval(NamedTuple):
 
     @property
     def half(self):
-        """Half the width of the interval; nan for one value."""
+        """Half the width of the interval."""
         return (self.hi - self.lo) / 2
+
+    def __neg__(self):
+        return Interval(-self.mean, -self.hi, -self.lo, self.n)
 
 
 def interval(x):
@@ -103,9 +102,7 @@ def average_ranks(table, higher_is_better=True):
 
 
 def smooth(values, window: int) -> np.ndarray:
-    """Centred moving average of values [..., E] over `window` entries, 1 or more;
-    shorter at both ends.
-    """
+    """Moving average of values [..., E] over `window` entries, shorter at ends."""
     v = np.asarray(values, float)
     total = np.concatenate([np.zeros((*v.shape[:-1], 1)), np.cumsum(v, -1)], -1)
     i = np.arange(v.shape[-1])
@@ -114,25 +111,19 @@ def smooth(values, window: int) -> np.ndarray:
     return (total[..., high] - total[..., low]) / (high - low)
 
 
-def silverman(values, bounds=(0, 100)) -> float:
-    """Silverman's width of a Gaussian kernel for values [n]; equal values are spread
-    over a fiftieth of the bounds.
-    """
+def silverman(values) -> float:
+    """Silverman's width for percentages [n]; equal ones are spread over two points."""
     iqr = np.subtract(*np.percentile(values, [75, 25])) / 1.349
-    spread = min((s for s in (np.std(values), iqr) if s > 0), default=np.inf)
-    if not np.isfinite(spread):
-        spread = (bounds[1] - bounds[0]) / 50
+    spread = min((s for s in (np.std(values), iqr) if s > 0), default=2.0)
     return 0.9 * spread * len(values) ** -0.2
 
 
-def kde(values, grid, bounds=(0, 100)) -> np.ndarray:
-    """Density [G] of values [n] on grid [G]; Gaussian kernel, Silverman's width,
-    mirrored at the bounds so mass stays.
-    """
+def kde(values, grid) -> np.ndarray:
+    """Density [G] of percentages [n]; Silverman's width, mirrored at 0 and 100."""
     v = np.asarray(values, float).ravel()
-    width = silverman(v, bounds)
+    width = silverman(v)
     v, n = np.unique(v, return_counts=True)  # many clients are equally accurate
-    v = np.concatenate([v, 2 * bounds[0] - v, 2 * bounds[1] - v])
+    v = np.concatenate([v, -v, 200 - v])
     z = (np.asarray(grid)[:, None] - v) / width
     with np.errstate(under="ignore"):  # far away there is nothing
         heights = np.exp(-z * z / 2) @ np.tile(n, 3)

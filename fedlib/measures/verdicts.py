@@ -21,28 +21,25 @@ lower than ALPHA so that all looks together err in ALPHA (Pocock 1977, for t ins
 z): benchmarks.verdicts simulates it, for sentences of each kind.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
 import numpy as np
 from scipy import special, stats
 
+from ..core.errors import refuse_if
+from .statistics import Interval
+
 LOOKS = (5, 10, 20, 40)  # seeds at which a study is looked at
 LEAST = LOOKS[0]  # fewer never decide
 ALPHA = 0.05  # wrong decisions, yes and no, of all looks together under no difference
 LEVEL = 0.0151  # the same at one look
 DECIDED = ("yes", "no", "alike")
-SEEDS = np.r_[LOOKS, LOOKS[-1] + 1 : 2001]
-HALF = stats.t.isf(LEVEL / 2, SEEDS - 1)  # an interval's half, over the standard error
 ENDS = LEVEL / 2, 1 - LEVEL / 2
 
 
 class P(NamedTuple):
-    """One-sided p values of four sentences about a difference: it is above 0, below 0,
-    above -margin, below margin. 1 where a sentence cannot be tested.
-    """
+    """One-sided p: above 0, below 0, above -margin, below margin; 1: untestable."""
 
     yes: np.ndarray | float
     no: np.ndarray | float
@@ -55,33 +52,23 @@ class P(NamedTuple):
         return np.maximum(self.low, self.high)
 
 
-class Span(NamedTuple):
-    """The mean of paired differences, its interval at level 1 - LEVEL (nan for fewer
-    than LEAST seeds), and the number of seeds.
-    """
-
-    mean: float
-    lo: float
-    hi: float
-    n: int
-
-
 # ---------------------------------------------------------------- one difference
 def span(d, width=0.0):
-    """The Span of differences d [S]. Raises ValueError for values that are not finite.
+    """The Interval of differences d [S] at level 1 - LEVEL, from LEAST seeds on.
+    ValueError for values that are not finite.
 
     width: of the interval where d does not vary, because counts of rows coincide.
     """
     d = np.asarray(d, float)
-    if not d.size or not np.isfinite(d).all():
-        raise ValueError(f"differences {d.tolist()}: give finite ones, at least one")
+    finite = d.size and np.isfinite(d).all()
+    refuse_if(not finite, f"differences {d.tolist()}: give finite ones, at least one")
     if d.size < LEAST:
-        return Span(float(d.mean()), math.nan, math.nan, d.size)
+        return Interval(float(d.mean()), math.nan, math.nan, d.size)
     mean, error = mean_and_error(d)
     lo, hi = (q * error + mean for q in special.stdtrit(d.size - 1, ENDS))
     if constant(d):
         lo, hi = d[0] - width / 2, d[0] + width / 2
-    return Span(*map(float, (mean, lo, hi)), d.size)
+    return Interval(*map(float, (mean, lo, hi)), d.size)
 
 
 def constant(d):
@@ -90,19 +77,14 @@ def constant(d):
 
 
 def single(d, margin, width=0.0):
-    """P of the sentence "d is positive"; d [..., S] -> P [...].
-
-    width: as for `span`; where d does not vary, p is 0 or 1.
-    """
+    """P [...] of "d is positive", d [..., S]; width: see `span`; constant d: 0 or 1."""
     p = beyond(d, width)
     low, high = (p(sign, -margin) if margin else 1.0 for sign in (1, -1))
     return P(p(1, 0), p(-1, 0), low, high)
 
 
 def beyond(d, width=0.0):
-    """A function (sign, least) -> p [...] of "sign * d is larger than least", for
-    differences d [..., S].
-    """
+    """(sign, least) -> p [...] of "sign * d is larger than least"; d [..., S]."""
     if d.shape[-1] < LEAST:
         return lambda sign, least: np.ones(d.shape[:-1])
     (mean, error), same = mean_and_error(d), constant(d)
@@ -123,17 +105,14 @@ def mean_and_error(d):
 
 # ---------------------------------------------------------------- several of them
 def holm(p):
-    """The p of "at least one of these holds", p [k, ...] -> [...]: the smallest of
-    Holm's corrected ones, k times the smallest.
-    """
+    """p of "at least one holds", p [k, ...] -> [...]: k times the smallest (Holm)."""
     p = np.asarray(p, float)
     return np.minimum(1.0, len(p) * p.min(axis=0))
 
 
 def all_of(parts):
-    """P of "every one of these sentences holds", as of "better than each rival".
-
-    It is alike where none falls below its margin and at least one is not above it.
+    """P of "every one of these sentences holds"; alike where none falls below its
+    margin and at least one is not above it.
     """
     yes, no, low, high = (np.stack(np.broadcast_arrays(*p)) for p in zip(*parts))
     return P(yes.max(0), holm(no), low.max(0), holm(high))
@@ -165,18 +144,3 @@ def over_looks(p):
 def survivors(p):
     """Benjamini and Hochberg's q of the p values [k] of many sentences -> [k]."""
     return stats.false_discovery_control(p) if len(p) else np.ones(0)
-
-
-def needed(d, margin):
-    """At how many seeds would d [S] decide, if mean and deviation stay what they are?
-
-    The first of LOOKS, or else the smallest number beyond them; inf for never, nan for
-    a single seed, whose deviation is not known.
-    """
-    d = np.asarray(d, float)
-    if d.size < 2:
-        return math.nan
-    mean, sd = abs(d.mean()), d.std(ddof=1)
-    wide = max(mean, margin - mean)  # an interval of less than twice this decides
-    good = SEEDS[(SEEDS > d.size) & (HALF * sd / np.sqrt(SEEDS) < wide)]
-    return min(good.tolist(), default=math.inf)

@@ -15,8 +15,8 @@ surfaces     the loss around a model, flat and for the book's 3-D views
 
 # ruff: noqa: F401
 from .comparisons import critical_difference, vectors, violins
-from .curves import band, by_client, microscope, series
-from .files import Saved, inline, origin, save, svg
+from .curves import by_client, microscope, series
+from .files import inline, origin, save, svg
 from .labels import label_ends, label_points, name_rows, spread
 from .surfaces import above, ladder, landscapes, save_cloud, save_surface
 from .theme import (

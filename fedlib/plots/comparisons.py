@@ -1,7 +1,5 @@
 """Charts that set methods against each other: violins, ranks, arrows."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from ..measures.metrics import worst
@@ -11,9 +9,7 @@ from .theme import GRID, INK, PAPER, SOFT, SPARE, colour, label, look, text_colo
 
 
 def violins(values: dict, ax):
-    """Distribution of client accuracies {method: [C] or [S, C]} in percent; bar:
-    median, triangle: mean of the worst tenth.
-    """
+    """Client accuracies {method: [C] or [S, C]}; bar: median, triangle: worst tenth."""
     grid = np.linspace(0, 100, 201)
     for y, (m, v) in enumerate(values.items()):
         density, c = kde(v, grid), colour(m)
@@ -32,9 +28,7 @@ def violins(values: dict, ax):
 
 
 def critical_difference(ranks: Ranks, ax):
-    """Average ranks of methods on a line, 1 best; methods that cannot be told apart are
-    joined (Demsar 2006).
-    """
+    """Average ranks on a line, 1 best; what is alike is joined (Demsar 2006)."""
     import scikit_posthocs  # here, since it takes a second to load
 
     names = {m: label(m) for m in ranks.ranks.index}
@@ -55,9 +49,7 @@ def critical_difference(ranks: Ranks, ax):
 
 
 def vectors(arrows: dict, ax, *, notes=None):
-    """Arrows {name: (x, y)} from the origin in the plane, named at their tips; for
-    pictures of gradients. notes {name: what to print instead}.
-    """
+    """Arrows {name: (x, y)} from the origin, named at their tips or by notes."""
     for m, tip in arrows.items():
         own = look(m)
         known = dict(color=colour(m), lw=own.width, linestyle=own.dash)

@@ -4,8 +4,6 @@ Letters: C clients, R rounds, E evaluated rounds, S seeds, M clients of a cohort
 Accuracies are drawn in the unit they come in.
 """
 
-from __future__ import annotations
-
 import matplotlib as mpl
 import numpy as np
 from scipy.special import stdtrit
@@ -25,9 +23,7 @@ def band(values):
 
 
 def by_client(cohort, values, C: int) -> np.ndarray:
-    """Values [R, M] of the cohorts [R, M] as a matrix [C, R]; nan where a client was
-    absent. A client below 0 is nobody.
-    """
+    """Values [R, M] of cohorts [R, M] as [C, R]; nan: absent; below 0: nobody."""
     cohort, values = np.asarray(cohort, int), np.asarray(values, float)
     out = np.full((C, len(cohort)), np.nan)
     there = cohort >= 0
@@ -36,22 +32,10 @@ def by_client(cohort, values, C: int) -> np.ndarray:
 
 
 # ---------------------------------------------------------------- curves
-def capped(window: int, evaluations: int) -> int:
-    """A smoothing window in evaluations, at most a fifth of them: a wider one shows
-    itself rather than the run.
-    """
-    return max(1, min(window, evaluations // 5))
-
-
-def over_rounds(window: int) -> str:
-    """The name of an axis of rounds, with the smoothing of the curves above it."""
-    return "round" if window == 1 else f"round (mean of {window} evaluations)"
 
 
 def series(x, values, ax, *, i=0, **more):
-    """A line that belongs to no method, of values [E] or [S, E] over seeds, with its
-    band; i chooses colour, dash and marker.
-    """
+    """A line of no method, values [E] or [S, E], its band; i: colour, dash, marker."""
     c, dash, mark = (some[i % len(some)] for some in (STRONG, DASHES, MARKERS))
     mean, half = band(np.atleast_2d(values))
     ax.plot(x, mean, color=c, ls=dash, marker=mark, ms=4, **more)

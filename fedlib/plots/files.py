@@ -1,7 +1,5 @@
 """Figures on disk: the same bytes for the same drawing, and where each comes from."""
 
-from __future__ import annotations
-
 import html
 import io
 import json
@@ -25,9 +23,7 @@ LONG_NUMBER = r"-?\d+\.\d{3,}(?!\d|e)"
 
 
 class Saved:
-    """A figure on disk; as the last line of a notebook cell it shows itself, with its
-    alt text and in both themes.
-    """
+    """A figure on disk, which a notebook shows with its alt text in both themes."""
 
     def __init__(self, path: Path, meta: dict):
         self.path, self.meta = path, meta
@@ -79,9 +75,8 @@ def save(
     it).  alt: what a reader who cannot see the figure must know.  data: name and kind,
     as "Synthetic(1, 1), synthetic".  seeds: how many, or a list of which, or "none".
     notebook: path in the repository.  stage: the `dvc repro` target.  folder: see
-    `drawn`.  The commit is not written: a file cannot know the commit that will hold
-    it; the book adds it.  more: {name: what a piece's script on the page must know}.
-    ValueError for an empty field or an unknown tier.
+    `drawn`.  more: {name: what a piece's script on the page must know}.  ValueError for
+    an empty field or an unknown tier.
     """
     meta = dict(name=name, title=title, alt=alt, data=data, tier=tier)
     meta |= dict(seeds=in_words(seeds), notebook=notebook, stage=stage)
@@ -114,9 +109,7 @@ def svg(fig, title: str, alt: str) -> str:
 
 
 def inline(text: str, prefix: str, alt: str) -> str:
-    """The <svg> element for a page: colours as theme variables, ids unique to `prefix`,
-    described by `alt`.
-    """
+    """The <svg> element for a page: theme variables, ids unique to `prefix`, `alt`."""
     text = text[text.index("<svg") :].replace("xlink:href", "href").strip()
     # in a page a style would reach every other picture; an image drawn twice has one id
     more = r"<(title|metadata|style).*?</\1>|<!--.*?-->|(?<=\s)id=\"image\w+\""

@@ -1,7 +1,5 @@
 """Where names stand in a figure: beside the ends of lines, beside points, in rows."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.optimize import isotonic_regression
 
@@ -26,11 +24,7 @@ def spread(y, gap: float, low: float = -np.inf, high: float = np.inf) -> np.ndar
 
 
 def name_rows(ax, methods) -> None:
-    """Rows 0, 1, ... of a chart as in every other figure: the methods' printed names in
-    their colours, the first on top, lines across only.
-
-    Rows, since names are read without turning the head, on a phone too.
-    """
+    """Rows 0, 1, ... of a chart: printed names in their colours, the first on top."""
     methods = list(methods)
     ax.set_yticks(range(len(methods)), [label(m) for m in methods])
     for tick, m in zip(ax.get_yticklabels(), methods):
@@ -43,9 +37,7 @@ def name_rows(ax, methods) -> None:
 
 
 def label_ends(ax, ends: dict, notes: dict | None = None) -> None:
-    """Write each method's name to the right of its line's end (x, y), moved apart where
-    names would collide; notes {method: text after its name}.
-    """
+    """Names to the right of lines' ends (x, y), moved apart; notes {method: more}."""
     fig = ax.get_figure()
     fig.draw_without_rendering()
     point = 72 / fig.dpi  # points per pixel

@@ -1,7 +1,5 @@
 """The loss around a model: contours side by side, and data of the book's 3-D views."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -13,9 +11,7 @@ from .theme import HEAT, LIGHT, drawn, label, look
 
 
 def above(z, clip=5.0) -> np.ndarray:
-    """Loss above the model's own: z [p, p] less its middle value, at most `clip`; what
-    landscapes and their 3-D views draw.
-    """
+    """Loss above the model's own: z [p, p] less its middle value, at most `clip`."""
     z = np.asarray(z, float)
     if z.shape != (len(z) // 2 * 2 + 1,) * 2 or not np.isfinite(z).all():
         raise ValueError(f"z has shape {z.shape}: give a finite square grid, odd size")
@@ -23,9 +19,7 @@ def above(z, clip=5.0) -> np.ndarray:
 
 
 def ladder(top: float, rungs: int = 8) -> np.ndarray:
-    """Levels 0 and then 1, 2, 5, 10, ... times a power of ten, the last at or just
-    above `top`.
-    """
+    """Levels 0, then 1, 2, 5, 10, ... times a power of ten, up to above `top`."""
     every = np.array([float(f"{m}e{e}") for e in range(-12, 13) for m in (1, 2, 5)])
     last = int(np.argmax(every >= top * (1 - 1e-9)))
     return np.array([0.0, *every[last - rungs + 1 : last + 1]])
@@ -86,9 +80,7 @@ def landscapes(
 
 # ---------------------------------------------------------------- 3-D views of the book
 def save_surface(name, surfaces: dict, *, extent=(-1, 1), axes, folder=FOLDER) -> Path:
-    """JSON for the book's turnable view: surfaces {method: [n, n]}, four significant
-    digits. ValueError if not finite.
-    """
+    """JSON for a turnable view: {method: [n, n]}; ValueError if not finite."""
     digits = lambda v: [[float(f"{x:.4g}") for x in row] for row in v]
     z = {label(m): digits(v) for m, v in surfaces.items()}
     about = {"kind": "surface", "extent": list(extent), "axes": list(axes), "z": z}
@@ -96,9 +88,7 @@ def save_surface(name, surfaces: dict, *, extent=(-1, 1), axes, folder=FOLDER) -
 
 
 def save_cloud(name, points: dict, *, axes, folder=FOLDER) -> Path:
-    """JSON for the book's turnable 3-D scatter: points {method: (x, y, z)}, drawn with
-    the methods' colours.
-    """
+    """JSON for a turnable 3-D scatter {method: (x, y, z)} in the methods' colours."""
     six = lambda p: [float(f"{v:.6g}") for v in p]
     each = ((label(m), look(m).colour, six(p)) for m, p in points.items())
     at = [dict(zip(("name", "colour", "at"), one)) for one in each]

@@ -5,8 +5,6 @@ colour for a CSS variable of the same name (`PALETTE`), so one file serves both 
 Colour is never the only sign: each method has a dash and a marker of its own.
 """
 
-from __future__ import annotations
-
 import os
 from functools import cache
 from pathlib import Path
@@ -49,9 +47,7 @@ LIGHT, DARK = "#fefefe", "#101418"
 
 
 def root() -> Path:
-    """The repository that figures belong to: the nearest folder above the working
-    directory with a pyproject.toml, else that directory.
-    """
+    """The nearest folder, from the working one upwards, with a pyproject.toml."""
     here = Path.cwd()
     above = (p for p in (here, *here.parents) if (p / "pyproject.toml").exists())
     return next(above, here)
@@ -59,8 +55,8 @@ def root() -> Path:
 
 def drawn(folder: str | Path) -> Path:
     """Where a process writes what goes to `folder` of the repository: what is below
-    results/ goes where the pipeline says, in a variable, else to runs/mine/, so that a
-    reader's own notebook replaces nothing. An absolute folder stays.
+    results/ where the pipeline says, else to runs/mine/, so that a reader's notebook
+    replaces nothing. An absolute folder stays.
     """
     first, *below = Path(folder).parts
     mine = os.environ.get("FEDLIB_RESULTS", "runs/mine")
@@ -69,16 +65,14 @@ def drawn(folder: str | Path) -> Path:
 
 # ---------------------------------------------------------------- looks of the methods
 class Style(NamedTuple):
-    """How one method looks: palette name, dash, marker, line width in points, marker
-    filled or hollow, and the name to print where it is another.
-    """
+    """How one method looks."""
 
-    colour: str
+    colour: str  # its name in PALETTE
     dash: object
     marker: str
-    width: float = 1.6
+    width: float = 1.6  # points
     filled: bool = True
-    label: str = ""
+    label: str = ""  # the name to print where it is another
 
 
 SPARE = [
@@ -90,9 +84,7 @@ SPARE = [
 
 @cache
 def styles(*places: Path) -> dict[str, Style]:
-    """{method: Style} by papers/*/style.yaml, of the first place that has papers; a
-    method that two papers have is drawn as the first one says.
-    """
+    """{method: Style} of papers/*/style.yaml in the first place that has some."""
     read = lambda path: yaml.safe_load(path.read_text("utf-8"))
     order = lambda path: read(path.with_name("paper.yaml"))["order"]
     found = [[*p.glob("papers/*/style.yaml")] for p in places]
@@ -105,9 +97,7 @@ def styles(*places: Path) -> dict[str, Style]:
 
 
 def look(method: str) -> Style:
-    """How a method is drawn in every figure: as its paper's style.yaml says; one of the
-    reader's own is an ink line that depends on its name only.
-    """
+    """How a method is drawn: as its paper's style.yaml says, else in ink, by name."""
     known = styles(root(), Path(__file__).resolve().parents[2])
     return known.get(method) or SPARE[crc32(method.encode()) % len(SPARE)]
 

@@ -12,8 +12,6 @@ seaborn gets wrong for a few seeds and for bounded accuracies.
     plots.name_rows(ax, M)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from ..measures import statistics
-from .curves import band, capped, over_rounds
+from .curves import band
 from .labels import label_ends
 from .theme import INK, SOFT, colour, look
 
@@ -47,11 +45,7 @@ def looks(methods: Iterable[str], lines: bool = True) -> dict[str, Any]:
 
 
 def colours(methods: Iterable[str]) -> dict[str, Any]:
-    """Keywords for sns.barplot, sns.violinplot and sns.boxplot with a row per method.
-
-    Seaborn would fade each colour (saturation 0.75), and the dark theme would not know
-    it any more.
-    """
+    """Keywords for sns.barplot, violinplot, boxplot, a row per method, none faded."""
     methods = list(methods)
     palette = {m: colour(m) for m in methods}
     order = dict(order=methods, hue="method", hue_order=methods, palette=palette)
@@ -60,9 +54,7 @@ def colours(methods: Iterable[str]) -> dict[str, Any]:
 
 # ---------------------------------------------------------------- curves
 def t95(values) -> tuple[float, float]:
-    """errorbar= of the mean of values [S] over seeds: its 95 % t interval, the range
-    for two. Seaborn's own ("ci", 95) is a bootstrap, too narrow for five seeds.
-    """
+    """errorbar= of the mean of values [S]: its t interval, for two their range."""
     mean, half = band(np.asarray(values, float))
     return float(mean - half), float(mean + half)
 
@@ -77,19 +69,18 @@ def smooth(data: pd.DataFrame, *columns: str, window: int = 10):
     """The frame with columns smoothed along the rounds of each run (centred moving
     average), and the words for the x axis that say so.
 
-    data: of frames.rounds, in the order of the rounds. window: evaluations, at most a
-    fifth of them all.
+    data: in the order of the rounds. window: evaluations, at most a fifth of them all:
+    a wider one shows itself rather than the run.
     """
     runs = data.groupby([k for k in ONE_RUN if k in data], sort=False)
-    window = capped(window, int(runs.size().min()))
+    window = max(1, min(window, runs.size().min() // 5))
     moved = runs[list(columns)].transform(lambda v: statistics.smooth(v, window))
-    return data.assign(**moved), over_rounds(window)
+    words = f" (mean of {window} evaluations)" * (window > 1)
+    return data.assign(**moved), "round" + words
 
 
 def name_ends(ax, data: pd.DataFrame, y: str, x: str = "round", notes=None) -> None:
-    """The methods' names at the ends of their lines instead of a legend, with notes
-    {method: text} after them.
-    """
+    """Names at the ends of lines for a legend; notes {method: text after its name}."""
     if ax.get_legend():
         ax.get_legend().remove()
     ax.margins(x=0.01)
@@ -101,16 +92,12 @@ def name_ends(ax, data: pd.DataFrame, y: str, x: str = "round", notes=None) -> N
 # ---------------------------------------------------------------- bounded quantities
 def mirror(data: pd.DataFrame, column: str, bounds=(0, 100)) -> pd.DataFrame:
     """The frame with its values mirrored at both bounds, for sns.violinplot and VIOLIN
-    with the axis limited to the bounds.
-
-    Seaborn cuts a density at the bounds (cut=0, clip): where clients pile up at 0 or
-    100 % it falls to the rim as if there were few. ValueError for values beyond the
-    bounds.
+    with the axis limited to them: seaborn cuts a density there, as if few clients piled
+    up at 0 or 100 %. ValueError for values beyond.
     """
-    low, high = bounds
     v = data[column]
-    if not v.between(low, high).all():
-        raise ValueError(f"mirror: {column} is not all between {low} and {high}")
+    if not v.between(*bounds).all():
+        raise ValueError(f"mirror: {column} is not all within {bounds}")
     sides = [data.assign(**{column: 2 * end - v}) for end in bounds]
     return pd.concat([data, *sides], ignore_index=True)
 

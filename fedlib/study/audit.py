@@ -4,8 +4,6 @@ comes out again: `python -m fedlib evidence compute|pack|check|verify`.
 `make evidence` is compute, then pack, of the tier that params.yaml names.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import random
@@ -32,9 +30,7 @@ AUDITS = {"cpu": Path("results/audit.csv"), "cuda": Path("results/audit-gpu.csv"
 
 
 def chosen(names=(), path="params.yaml"):
-    """[(paper, study)] of "paper" and "paper/study", in the order of the files; all of
-    them without names. Raises ValueError.
-    """
+    """[(paper, study)] of "paper" and "paper/study", of all without names."""
     papers = {p: v for p, v in studies.load(path).items() if p != "tier"}
     there = {f"{p}/{name}": (p, name) for p in papers for name in papers[p]["studies"]}
     for name in names:
@@ -131,9 +127,7 @@ def missing(cells, ids):
 
 # ---------------------------------------------------------------- check
 def check():
-    """[what is wrong] with evidence/: studies without their runs, runs that no study
-    wants, damaged files. Prints how much is there.
-    """
+    """[what is wrong] with evidence/; prints how much is there."""
     n, wrong, idle = 0, [], {f for f in STORE.glob("*") if f.is_dir()} - {once.STORE}
     for study in chosen():
         cells, folder = studies.cells(*study)[0], STORE / "-".join(study)

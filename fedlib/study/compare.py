@@ -194,9 +194,7 @@ def searched(runs, entries, K, seeds, rule, *how):
 
 
 def validation(r, rule, measure=metrics.mean_acc):
-    """A measure of a pilot's validation accuracies at the round that counts, of clients
-    that have such rows; -1 for none.
-    """
+    """A measure of a pilot's validation accuracies where they count; -1 for no run."""
     if isinstance(r, str):
         return -1.0
     a = r["pre", view_of(r), "val"][selection.picked(rule, r, view_of(r))]
@@ -250,9 +248,7 @@ class Runs:
 # ---------------------------------------------------------------- what comes out
 @dataclass
 class Comparison:
-    """What comes of `compare`: table, paired() and frame() are data frames, violin() is
-    a figure, report() a page.
-    """
+    """What comes of `compare`."""
 
     records: dict[str, list[Record]]  # {name: [Record of every seed]}
     rule: selection.Rule  # chooses the round that counts, see fedlib.measures.selection
@@ -347,9 +343,7 @@ class Comparison:
         return ax
 
     def report(self, path: str | Path = "report.html", against: str = "FedAvg") -> Path:
-        """Write one page that needs nothing else, by the template report.html -> its
-        path. against: whom clients gain or lose to; the best where FedAvg is missing.
-        """
+        """Write a page, by report.html -> its path; against: FedAvg, else the best."""
         import matplotlib.pyplot as plt
         from jinja2 import Environment
 
@@ -386,7 +380,9 @@ class Comparison:
         """What to try next (fedlib.study.guide), where Local, FedAvg and FedAvg+FT are
         compared and all clients have validation rows; else ""."""
         each = {k: self.records[k] for k in guide.THREE if k in self.records}
-        val = {k: np.mean([validation(r, self.rule) for r in v]) for k, v in each.items()}
+        val = {
+            k: np.mean([validation(r, self.rule) for r in v]) for k, v in each.items()
+        }
         return guide.advice({k: 100 * v for k, v in val.items() if v >= 0})
 
     def __repr__(self) -> str:

@@ -6,8 +6,6 @@
 On a cluster every machine needs the same commit of this package and the folder `runs`.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import math
@@ -40,9 +38,7 @@ def task_of(spec, seed, name):
 
 
 def trained(cell, device=None, folder=None):
-    """(method, task, record) of a cell, run anew; record.state has what server and
-    clients hold after the last round. Raises engine.Diverged.
-    """
+    """(method, task, record) of a cell, run anew, with its state; Diverged."""
     task = task_of(cell.task, cell.seed, cell.dataset)
     method = make.make(cell.method, task, **json.loads(cell.kwargs))
     how = json.loads(cell.engine)
@@ -98,9 +94,7 @@ def compute_all(cells, runs="runs", workers=None, device="auto", name=""):
 
 
 def forecast(cells, root="evidence"):
-    """What computing cells asks for, in words: the time of all cores, of those whose
-    method was run on this data set and is stored.
-    """
+    """What computing cells asks for, in words: the time by what is stored alike."""
     rounds = [json.loads(c.engine)["rounds"] for c in cells]
     pace = [paces(root).get((c.method, c.dataset, c.data), 0) for c in cells]
     wall = math.ceil(np.dot(rounds, pace) / len(os.sched_getaffinity(0)))
@@ -120,9 +114,7 @@ def paces(root):
 
 
 def unfinished(cells, runs):
-    """The cells that are not done in the folder runs, each once; those of one task
-    after one another, so that a worker keeps its task.
-    """
+    """The cells not done in the folder runs, each once; a worker keeps its task."""
     by_id = {c.id: c for c in sorted(cells, key=lambda c: (c.task, c.seed))}
     return [c for i, c in by_id.items() if not Path(runs, i, "record").exists()]
 

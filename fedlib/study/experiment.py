@@ -2,8 +2,6 @@
 finished ones are packed, then from runs/, else computed; a killed run continues.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

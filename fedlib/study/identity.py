@@ -7,8 +7,6 @@ purpose; others have version 1, which is left out. What keeps versions honest:
 goldens/numbers.
 """
 
-from __future__ import annotations
-
 import ast
 import dataclasses
 import functools
@@ -169,9 +167,7 @@ def state():
 
 
 def warn_if_edited(records=()):
-    """Warn where stored runs may be of other numbers than this code gives, or records
-    were made by other sources, which are in no commit.
-    """
+    """Warn where runs may be of other numbers than this code's, or of no commit."""
     edited = (r.meta["source"] for r in records if uncommitted(r.meta["commit"]))
     if state() != CHECKED.read_text().strip() or {*edited} - {files.source()}:
         warnings.warn(

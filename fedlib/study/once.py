@@ -46,9 +46,7 @@ def key_of(name, tier, f, args, more):
 
 
 def pack(tier):
-    """Copy the newest answer of each name at this tier from runs/kept into
-    evidence/kept -> the paths that changed. ValueError for one of no commit.
-    """
+    """Copy a tier's newest answers from runs/kept to evidence/kept -> changed paths."""
     newest, changed = {}, []
     for path in sorted(RUNS.glob(f"*{END}"), key=lambda p: p.stat().st_mtime_ns):
         if (about := read(path)[1])["tier"] == tier:

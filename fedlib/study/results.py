@@ -49,9 +49,7 @@ class Study:
 
     # ------------------------------------------------------------ what is there
     def only(self, dataset=None, method=None, setting=None, seed=None) -> Study:
-        """The part of the study that fits; each a value, or a list of values. Choose it
-        first: a frame of this part is made sooner than a part of the frame.
-        """
+        """The part of the study that fits; each a value, or a list of values."""
         want = {"dataset": dataset, "method": method, "setting": setting, "seed": seed}
         sets = {k: listed(v) or [v] for k, v in want.items() if v is not None}
         fits = [all(getattr(c, k) in v for k, v in sets.items()) for c in self.cells]
@@ -103,31 +101,27 @@ class Study:
 
     def seeds(self, measures: Measures = MEASURES, rules=("best_val",), scored=None):
         """Long table, one row per cell, measure and rule. scored: (moment, view), or a
-        function method -> (moment, view); None: the study's.
+        function of a method that gives it; None: the study's.
         """
         choose = (lambda method: scored) if isinstance(scored, tuple) else scored
         numbers = lambda *at: means(at_each(measures, *at)) | runs.site_accuracies(*at)
         return self._long(numbers, rules, choose)
 
     def biases(self, rules=("last10_mean",), measures: Measures = BIAS, split="test"):
-        """Seeds of how the model treats groups, over all clients' rows of a split
-        together: `measures` of counts [.., A, 2, 2], CON, the accuracy as a fraction.
+        """Seeds of `measures` of counts [.., A, 2, 2], CON, the accuracy as a fraction,
+        over all clients' rows of a split together.
         """
         of = lambda r, key, by: runs.bias_of(measures, r, (*key[:2], split), by)
         return self._long(lambda *at: means(of(*at)), rules)
 
     def validation(self, rule: str = "best_val", measure=metrics.mean_acc):
-        """The same for a measure of validation accuracies, by which settings are
-        chosen; of a run that diverged 0.
-        """
+        """The same for a measure of validation accuracies; of a diverged run 0."""
         of = lambda r, key, by: r[scoring(key), key[1], "val"][picked(by, r, key)]
         mean = lambda r, *at: np.mean(measure(of(r, *at))) * ("diverged" not in r.meta)
         return self._long(lambda *at: {"val_acc": 100 * float(mean(*at))}, [rule])
 
     def whole(self, measures: Measures, dataset=None, method=None):
-        """The same for numbers of whole runs: {name: record -> value}, rule "run";
-        values that do not exist are left out.
-        """
+        """Whole runs: {name: record -> value}, rule "run"; without NaN."""
         each = measures.items()
         numbers = lambda r, *_: {k: v for k, f in each if not np.isnan(v := f(r))}
         return self.only(dataset, method)._long(numbers, ("run",))
@@ -138,9 +132,7 @@ class Study:
         return "; ".join({f"{c.label} ({c.data})": 0 for c, _ in self.of(dataset)})
 
     def save(self, fig, name, title, alt, dataset=None, notebook=None, seeds=None):
-        """Save a figure with this study's provenance (see plots.save); seeds: in words,
-        where not all were used.
-        """
+        """Save a figure with this study's provenance; seeds: in words, if not all."""
         from .. import plots  # here, so that matplotlib is imported to draw only
 
         stage, cells = notebook or self.name, self.only(dataset).cells
@@ -191,7 +183,7 @@ def frame(run: Study, at: str | None = None, **which: str | None) -> pd.DataFram
     behind the accuracy), acc (percent; NaN for a client without rows). at: a name of
     selection.RULES, whose evaluations are kept; None: all. which: view, moment, split;
     None: all; not given: what the study judges the method by, and the test rows.
-    ValueError where no record holds such a view, or no rule has the name.
+    ValueError where there is no such view or rule.
     """
 
     def columns(r, key):

@@ -21,8 +21,6 @@ on one host, else after LEASE seconds. A holder that only slept goes on beside i
 successor: both compute the same numbers.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import math
@@ -43,8 +41,8 @@ from ..measures.runs import rows_of
 
 HEARTBEAT, LEASE = 15.0, 120.0  # seconds; every process must have the same LEASE
 # what was run, as columns
-SPEC = "paper study dataset label method setting seed data task kwargs engine"
-SPEC = (*SPEC.split(), "versions")
+SPEC = "paper study dataset label method setting seed data task kwargs engine versions"
+SPEC = SPEC.split()
 # of a run's meta, as columns; its rest repeats
 OWN = ("seconds", "device", "torch", "commit", "source")
 ORDER = ("dataset", "method", "setting", "seed")  # of runs in a folder
@@ -75,10 +73,7 @@ ENCODED |= {"hits": "PLAIN", "count": "PLAIN"}
 
 @contextmanager
 def alone(folder, wait=True):
-    """Hold the lock of a folder.
-
-    Yields True; with wait=False at once False, where another process holds it.
-    """
+    """Hold the lock of a folder: True; False without it, where nobody waits."""
     path = Path(f"{Path(folder).absolute()}.lock")
     path.parent.mkdir(parents=True, exist_ok=True)
     how = {"lease_duration": LEASE, "heartbeat_interval": HEARTBEAT}
@@ -182,9 +177,7 @@ def read(folder):
 
 
 def fill(part, t, kinds):
-    """The arrays in table t to the rows of their runs; kinds: (row, name, [type,
-    *shape]) of one after another.
-    """
+    """The arrays in table t to their runs; kinds: (row, name, [type, *shape]) each."""
     sizes = [math.prod(shape) for _, _, (_, *shape) in kinds]
     runs = np.repeat([row["run"] for row, *_ in kinds], sizes)
     other = not np.array_equal(runs, t["run"])
@@ -201,9 +194,8 @@ def fill(part, t, kinds):
 
 # ---------------------------------------------------------------- folders
 def pack(items, folder):
-    """Write a study's runs, [(id, {columns of SPEC}, Record)], into a new folder, which
-    takes the place of the old one; its bytes depend on the runs alone. ValueError for
-    accuracies that would not come back.
+    """Write a study's runs, [(id, {columns of SPEC}, Record)], in place of the old
+    ones; the bytes depend on these alone. ValueError: accuracies would not come back.
     """
     folder, new = Path(folder), Path(folder).with_name(f".{Path(folder).name}.new")
     items = sorted(items, key=lambda x: (*(x[1][k] for k in ORDER), x[0]))

@@ -17,8 +17,6 @@ to draw from. winners: STUDY runs what came of them, as papers/<paper>/winners.y
 it (`python -m repro.winners`): on pilot seeds the finalists, else by=mean, by=worst.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import json
@@ -32,9 +30,9 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import AfterValidator, Field, TypeAdapter
 
-from ..core.errors import COUNT, SEEDS, refuse_if, short
-from ..data.settings import Model, check
-from ..data.tasks import SOURCES, Description, known
+from ..core.errors import known, refuse_if, short
+from ..data.settings import Count, Model, Seed, Some, Whole, check, named
+from ..data.tasks import SOURCES, Description
 from ..methods import METHODS, search
 from ..methods.make import make
 from . import TIERS, identity
@@ -43,8 +41,6 @@ FILE = "studies.yaml"
 PILOT = 1000  # seeds from here on choose, and never decide
 
 # ---------------------------------------------------------------- models
-Whole = Annotated[int, Field(ge=0, le=COUNT)]
-Count = Annotated[int, Field(ge=1, le=COUNT)]
 Few = Annotated[int, Field(ge=1, le=PILOT)]
 Dict = dict[str, Any]
 NotEmpty = Field(min_length=1)
@@ -66,12 +62,10 @@ def apart(seeds):
 
 
 Seeds = Annotated[
-    Few
-    | Annotated[list[Annotated[int, Field(ge=0, le=SEEDS)]], NotEmpty]
-    | Annotated[dict[Literal["pilot"], Few], NotEmpty],
+    Few | Some[Seed] | Annotated[dict[Literal["pilot"], Few], NotEmpty],
     AfterValidator(apart),
 ]
-Method = Annotated[str, AfterValidator(lambda m: known(METHODS, "method", m) and m)]
+Method = Annotated[str, named(METHODS, "method")]
 
 
 class Run(Model):
@@ -82,7 +76,7 @@ class Run(Model):
     online: Annotated[float, Field(gt=0, le=1)] = None
     stragglers: Dict = None  # see fedlib.core.clients.stragglers
     every: Count = None
-    splits: Annotated[list[Literal["test", "val", "all"]], NotEmpty] = None
+    splits: Some[Literal["test", "val", "all"]] = None
     guests: bool = None
     own: bool = None
     microscope: bool = None
@@ -99,7 +93,7 @@ class Point(Description):
 class Grid(Model):
     """An entry of a task that spans an axis; what its values are called there."""
 
-    grid: Annotated[list, NotEmpty]
+    grid: Some[Any]
     axis: str = Field(None, alias="as")
     called: list[str | int | float] = None
 
@@ -110,9 +104,7 @@ class Study(Run):
     rounds: Whole = None
     title: str = None
     tasks: Annotated[list[str] | dict[str, Dict | None], NotEmpty]
-    methods: Annotated[
-        dict[Method, Dict | None | Annotated[list[Dict | None], NotEmpty]], NotEmpty
-    ]
+    methods: Annotated[dict[Method, Dict | None | Some[Dict | None]], NotEmpty]
     without: dict[Method, list[str]] = None
     look: dict[Method, Annotated[list[str], Field(min_length=2, max_length=2)]] = None
     seeds: Seeds
@@ -356,8 +348,7 @@ def as_text(spec):
 
 # ---------------------------------------------------------------- hyper-parameters
 def variants(method, entry, study, tier, task, *point):
-    """[(setting, hyper-parameters)] of one method: as its entry has them, or drawn, or
-    won by a search."""
+    """[(setting, hyper-parameters)] of one method: given, drawn, or won."""
     if not {"draws", "winners"} & study.keys():
         return settings(entry, tier, task, *point)
     values = {k: v for k, v in (entry or {}).items() if isinstance(v, list)}

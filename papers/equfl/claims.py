@@ -9,8 +9,6 @@ is judged by its slope over all values, or by its mean. Some sentences are held 
 the paper's own tables alone: they see reported.csv in place of runs.
 """
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -40,6 +38,7 @@ from repro.claims import (
     slopes,
     some,
     strongest,
+    testing,
     throughout,
 )
 from repro.metrics import METRICS
@@ -113,31 +112,27 @@ def everywhere(rivals):
     return throughout({f"{m} {p}": lowest(m, p, aimed(m), rivals) for p, m in cases})
 
 
-def all_lowered(place, a):
+@testing
+def all_lowered(v, place, a):
     """Run a has all four scores below FedAvg's."""
     whole = throughout({m: better(m, place, a, "FedAvg") for m in SCORES})
 
-    def test(v):
-        f = whole(v)
-        return f._replace(evidence=f"lower than FedAvg's: {f.evidence}")
-
-    return test
+    f = whole(v)
+    return f._replace(evidence=f"lower than FedAvg's: {f.evidence}")
 
 
-def conflict(place):
+@testing
+def conflict(v, place):
     """EquFL, aimed at one score, raises another one."""
     tests = {
         f"{m} by {aim}": better(m, place, "FedAvg", aimed(aim))
         for aim, m in itertools.permutations(SCORES, 2)
     }
 
-    def test(v):
-        found = {k: seen(raised, v) for k, raised in tests.items()}
-        raised = [k for k, f in found.items() if f.holds == "yes"]
-        told = counted(found) + f"; raised: {', '.join(raised)}" * bool(raised)
-        return one_of(found)._replace(evidence=told)
-
-    return test
+    found = {k: seen(raised, v) for k, raised in tests.items()}
+    raised = [k for k, f in found.items() if f.holds == "yes"]
+    told = counted(found) + f"; raised: {', '.join(raised)}" * bool(raised)
+    return one_of(found)._replace(evidence=told)
 
 
 def accurate(place, rival, least=0.0, targets=SCORES, study=""):
@@ -159,15 +154,12 @@ def as_accurate(place, artefact):
     return at_hand(place, throughout(tests), "the printed loss")
 
 
-def at_hand(place, test, what):
+@testing
+def at_hand(v, place, test, what):
     """A test of printed digits, which needs the paper's own data."""
-
-    def own(v):
-        if "stand-in" in v.kind(place):
-            raise NotTestable(f"{what} is about data that are not here")
-        return test(v)
-
-    return own
+    if "stand-in" in v.kind(place):
+        raise NotTestable(f"{what} is about data that are not here")
+    return test(v)
 
 
 # ---------------------------------------------------------------- improvements
@@ -201,17 +193,14 @@ def improvement(v, metric, place, a, b=FEDAVG):
     return 100 * (y - x) / y.mean()
 
 
-def lowers_by(metric, place, a, share, b=FEDAVG):
+@testing
+def lowers_by(v, metric, place, a, share, b=FEDAVG):
     """Run a lowers the score of run b by more than `share` percent."""
-
-    def test(v):
-        x, y = scores(v, metric, place, a, b)
-        d = 100 * ((1 - share / 100) * y - x) / y.mean()
-        gain = 100 * (1 - x.mean() / y.mean())
-        said = f"{name(a)} lowers {metric} by {gain:.1f}%, against {share:g}%"
-        return positive(percent(metric), d, said, 0.0, ("more", "less"))
-
-    return test
+    x, y = scores(v, metric, place, a, b)
+    d = 100 * ((1 - share / 100) * y - x) / y.mean()
+    gain = 100 * (1 - x.mean() / y.mean())
+    said = f"{name(a)} lowers {metric} by {gain:.1f}%, against {share:g}%"
+    return positive(percent(metric), d, said, 0.0, ("more", "less"))
 
 
 def as_printed(metric, place, artefact, part=1):
@@ -221,31 +210,25 @@ def as_printed(metric, place, artefact, part=1):
     return test if part < 1 else at_hand(place, test, f"the printed {share:g}%")
 
 
-def less_than_half(metric, place, a, rival, b):
+@testing
+def less_than_half(v, metric, place, a, rival, b):
     """Run a takes away less than half of the part of b's score that a rival does."""
-
-    def test(v):
-        x, r, y = scores(v, metric, place, a, rival, b)
-        said = ", ".join(
-            f"{name(run)} takes away {say(metric, (y - z).mean())}"
-            for run, z in ((a, x), (rival, r))
-        )
-        d = (y - r) / 2 - (y - x)
-        return positive(metric, d, f"{said}, half of it", 0.0, ("less", "more"))
-
-    return test
+    x, r, y = scores(v, metric, place, a, rival, b)
+    said = ", ".join(
+        f"{name(run)} takes away {say(metric, (y - z).mean())}"
+        for run, z in ((a, x), (rival, r))
+    )
+    d = (y - r) / 2 - (y - x)
+    return positive(metric, d, f"{said}, half of it", 0.0, ("less", "more"))
 
 
-def same_improvement(metric, place, a, b):
+@testing
+def same_improvement(v, metric, place, a, b):
     """The improvements of runs a and b differ by less than STEADY points."""
-
-    def test(v):
-        x, y = common(*(improvement(v, metric, place, run) for run in (a, b)))
-        said = f"{name(a)} improves {metric} by {x.mean():.1f}%, "
-        said += f"{name(b)} by {y.mean():.1f}%"
-        return equal(percent(metric), x - y, said, STEADY)
-
-    return test
+    x, y = common(*(improvement(v, metric, place, run) for run in (a, b)))
+    said = f"{name(a)} improves {metric} by {x.mean():.1f}%, "
+    said += f"{name(b)} by {y.mean():.1f}%"
+    return equal(percent(metric), x - y, said, STEADY)
 
 
 # ---------------------------------------------------------------- a regulariser
@@ -261,24 +244,19 @@ def beats_regular(metric, place, a, regular):
     return answering(place, regular, test)
 
 
-def answering(place, a, test):
+@testing
+def answering(v, place, a, test):
     """A test of run a, which says nothing of bias where a gives nearly all rows one
     answer for most seeds, and FedAvg does not.
     """
-
-    def both_answers(v):
-        runs = (keywords(a), FEDAVG)
-        yes, usual = common(
-            *(v.get("positive_rate", dataset=place, **run) for run in runs)
+    runs = (keywords(a), FEDAVG)
+    yes, usual = common(*(v.get("positive_rate", dataset=place, **run) for run in runs))
+    if TARGETS.one_answer(yes, usual).mean() > 0.5:
+        raise NotTestable(
+            f"{name(a)} gives nearly all rows one answer, without bias: it says "
+            f"yes to {yes.mean():.1%}, FedAvg to {usual.mean():.1%}"
         )
-        if TARGETS.one_answer(yes, usual).mean() > 0.5:
-            raise NotTestable(
-                f"{name(a)} gives nearly all rows one answer, without bias: it says "
-                f"yes to {yes.mean():.1%}, FedAvg to {usual.mean():.1%}"
-            )
-        return test(v)
-
-    return both_answers
+    return test(v)
 
 
 def collapses(place, mu, least, study=""):
@@ -289,9 +267,7 @@ def collapses(place, mu, least, study=""):
 
 # ---------------------------------------------------------------- noise, cost, storage
 def private(metric, place, sigmas, same):
-    """Under noise of these sizes EquFL is below FedAvg without noise, or with the
-    same.
-    """
+    """Under noise of these sizes EquFL is below FedAvg without noise, or with it."""
     tests = {}
     for s in (f"sigma={sigma}" for sigma in sigmas):
         rival = FEDAVG | ({"setting": s, "study": "private"} if same else {})
@@ -312,20 +288,17 @@ def noisier(metric, place, method, setting=""):
     return rising(metric, along)
 
 
-def cost(metric, place, method, most):
+@testing
+def cost(v, metric, place, method, most):
     """A run takes at most so many times as long as one of FedAvg."""
-
-    def test(v):
-        ratio = v.get(metric, method, place, study="cost").mean()
-        if "stand-in" in v.kind(place, "cost"):
-            raise NotTestable(
-                "making the rows takes as long however long the clients train, and "
-                "here they train for a few batches a round: at this size a ratio of "
-                f"{ratio:.1f} says nothing about the paper's"
-            )
-        return level(metric, place, method, most=most, study="cost")(v)
-
-    return test
+    ratio = v.get(metric, method, place, study="cost").mean()
+    if "stand-in" in v.kind(place, "cost"):
+        raise NotTestable(
+            "making the rows takes as long however long the clients train, and "
+            "here they train for a few batches a round: at this size a ratio of "
+            f"{ratio:.1f} says nothing about the paper's"
+        )
+    return level(metric, place, method, most=most, study="cost")(v)
 
 
 def stored(place):
@@ -374,14 +347,11 @@ def means(x):
     return ", ".join(f"{s.mean():.1f}% at {k:g}" for k, s in x.items())
 
 
-def helps(metric, axis):
+@testing
+def helps(v, metric, axis):
     """Over the values of an axis EquFL improves on FedAvg on average."""
-
-    def test(v):
-        x = swept(v, metric, "EquFL", axis)
-        return positive(percent(metric), x.mean(axis=1), f"{means(x)}; on average")
-
-    return test
+    x = swept(v, metric, "EquFL", axis)
+    return positive(percent(metric), x.mean(axis=1), f"{means(x)}; on average")
 
 
 def ahead(metric, axis, rivals):
@@ -401,20 +371,18 @@ def ahead(metric, axis, rivals):
     return lambda v: strongest(v, {r: over(r) for r in rivals})
 
 
-def stable(metric, axis, low=None, high=None):
+@testing
+def stable(v, metric, axis, low=None, high=None):
     """Along an axis, or from `low` to `high`, the improvement moves, by its slope, by
     less than HALF of its mean, or by less than STEADY points.
     """
-
-    def test(v):
-        x = swept(v, metric, "EquFL", axis, low, high)
-        margin = max(STEADY, HALF * x.to_numpy().mean())
-        return equal(percent(metric), slopes(x), f"{means(x)}; by the slope", margin)
-
-    return test
+    x = swept(v, metric, "EquFL", axis, low, high)
+    margin = max(STEADY, HALF * x.to_numpy().mean())
+    return equal(percent(metric), slopes(x), f"{means(x)}; by the slope", margin)
 
 
-def wilder(metric, axis, noise):
+@testing
+def wilder(v, metric, axis, noise):
     """At the same value of an axis the improvement by noise varies more from run to run
     than that by EquFL: the logarithm of the ratio of their distances from the mean of
     all seeds, root mean square along the axis, of TENTH at least.
@@ -426,45 +394,34 @@ def wilder(metric, axis, noise):
     def spread(x):
         return ((x - x.mean()) ** 2).mean(axis=1).pow(0.5).clip(lower=TENTH)
 
-    def test(v):
-        x, y = common(*(spread(swept(v, metric, m, axis)) for m in (noise, "EquFL")))
-        log = np.log(x / y)
-        said = f"{noise} varies {np.exp(log.mean()):.3g} times as much as EquFL, "
-        said += "logarithm"
-        return positive("log_ratio", log, said, words=("above 0", "below 0"))
-
-    return test
+    x, y = common(*(spread(swept(v, metric, m, axis)) for m in (noise, "EquFL")))
+    log = np.log(x / y)
+    said = f"{noise} varies {np.exp(log.mean()):.3g} times as much as EquFL, "
+    said += "logarithm"
+    return positive("log_ratio", log, said, words=("above 0", "below 0"))
 
 
-def grows(metric, axis, low=None, high=None, share=0.0):
+@testing
+def grows(v, metric, axis, low=None, high=None, share=0.0):
     """Along an axis, or from `low` to `high`, the improvement grows, by its slope, by
     more than `share` of its mean.
     """
-
-    def test(v):
-        x = swept(v, metric, "EquFL", axis, low, high)
-        against = f", against {share:g} of the mean" if share else ""
-        said = f"{means(x)}; by the slope{against}"
-        d, margin = slopes(x) - share * x.mean(axis=1), 0.0 if share else None
-        return positive(percent(metric), d, said, margin, ("more", "less"))
-
-    return test
+    x = swept(v, metric, "EquFL", axis, low, high)
+    against = f", against {share:g} of the mean" if share else ""
+    said = f"{means(x)}; by the slope{against}"
+    d, margin = slopes(x) - share * x.mean(axis=1), 0.0 if share else None
+    return positive(percent(metric), d, said, margin, ("more", "less"))
 
 
-def linear(metric, axis):
+@testing
+def linear(v, metric, axis):
     """The improvement's correlation with the axis is above LINEAR."""
-
-    def test(v):
-        x = swept(v, metric, "EquFL", axis)
-        r = x.T.corrwith(pd.Series(x.columns, x.columns)).dropna()
-        if not len(r):
-            raise NotTestable(
-                f"the improvement of {metric} is the same at every {axis}"
-            )
-        said = f"{means(x)}; correlation {r.mean():.2f} against {LINEAR:g}"
-        return positive("linearity", r - LINEAR, said, 0.0, ("above", "below"))
-
-    return test
+    x = swept(v, metric, "EquFL", axis)
+    r = x.T.corrwith(pd.Series(x.columns, x.columns)).dropna()
+    if not len(r):
+        raise NotTestable(f"the improvement of {metric} is the same at every {axis}")
+    said = f"{means(x)}; correlation {r.mean():.2f} against {LINEAR:g}"
+    return positive("linearity", r - LINEAR, said, 0.0, ("above", "below"))
 
 
 # ------------------------------------------------ the paper against its own tables
@@ -530,9 +487,7 @@ def accuracy_printed(reported):
 
 
 def percentages(reported):
-    """The printed improvements are those of the printed scores, as far as their digits
-    go.
-    """
+    """The printed improvements are those of the printed scores."""
     out = {}
     for (a, m), g in cells(reported, BIAS).groupby(["artefact", "metric"], sort=False):
         b = g[g.method.isin(["FedAvg", *RULES])].value.iloc[0]
@@ -569,20 +524,15 @@ def four_accuracies(reported):
     return each(x, lambda r: r.nunique() > 1, lambda r: f"four times {r.iloc[0]:g}")
 
 
-def repeats(artefact, method, setting="", same=True):
-    """A row of another table repeats EquFL's scores of Table II(a), or departs from it
-    in each score.
-    """
-
-    def test(reported):
-        row = cells(reported, f"{artefact}$", method=method)
-        row = row[row.setting.str.startswith(setting)].set_index("metric").value
-        mine = cells(reported, r"Table II\(a\)", method="EquFL").set_index("metric")
-        x = row.to_frame("a").join(mine.value.rename("b"))
-        good = lambda r: (r.a == r.b) == same
-        return each(x, good, lambda r: f"{r.a:g} and {r.b:g}")
-
-    return test
+@testing
+def repeats(reported, artefact, method, setting="", same=True):
+    """A row of another table repeats EquFL's scores of Table II(a), or no score."""
+    row = cells(reported, f"{artefact}$", method=method)
+    row = row[row.setting.str.startswith(setting)].set_index("metric").value
+    mine = cells(reported, r"Table II\(a\)", method="EquFL").set_index("metric")
+    x = row.to_frame("a").join(mine.value.rename("b"))
+    good = lambda r: (r.a == r.b) == same
+    return each(x, good, lambda r: f"{r.a:g} and {r.b:g}")
 
 
 def rising_printed(reported):

@@ -6,8 +6,6 @@ Functions from seeds to seeds (columns of results/seeds; see Study.biases). A ru
 metric in particular.
 """
 
-from __future__ import annotations
-
 import pandas as pd
 
 from fedlib.measures.statistics import interval
@@ -19,9 +17,7 @@ PRINTED = {"Gaussian-update": "Gaussian", "Uniform-update": "Uniform"}
 
 
 def parts(setting):
-    """(target, the rest of the setting):
-    "target=EO;rule=Median" -> ("EO", "rule=Median").
-    """
+    """(target, the rest): "target=EO;rule=Median" -> ("EO", "rule=Median")."""
     pieces = [p for p in setting.split(";") if p]
     target = next((p.split("=")[1] for p in pieces if p.startswith("target=")), "")
     return target, ";".join(p for p in pieces if not p.startswith("target="))
@@ -37,9 +33,7 @@ def split(seeds):
 
 
 def own(seeds, metrics=METRICS):
-    """Every metric from the run that was trained for it;
-    from any run without such a target.
-    """
+    """Every metric from the run trained for it, or from one without a target."""
     return judging(split(seeds), metrics).drop(columns="target")
 
 
@@ -70,15 +64,15 @@ def transfer(seeds):
     return s.assign(method=names).drop(columns="target")
 
 
-def improvements(seeds, reference="FedAvg", at=""):
-    """By how many percent of the mean bias of `reference` (at the setting `at`) each
-    run lies below it at the same seed; negative: above. The mean over seeds is then the
+def improvements(seeds, at=""):
+    """By how many percent of the mean bias of FedAvg (at the setting `at`) each run
+    lies below it at the same seed; negative: above. The mean over seeds is then the
     improvement of the mean.
     """
     by = ["dataset", "metric", "rule"]
-    mine = (seeds.method == reference) & (seeds.setting == at)
+    mine = (seeds.method == "FedAvg") & (seeds.setting == at)
     if not mine.any():
-        raise ResultError(f"improvements: no seeds of {reference} at {at!r}")
+        raise ResultError(f"improvements: no seeds of FedAvg at {at!r}")
     base = seeds[mine].set_index([*by, "seed"]).value.rename("base")
     means = base.groupby(level=by).mean().rename("mean")
     s = seeds[~mine]

@@ -8,8 +8,6 @@ A test compares the winners with the values in studies.yaml, and with the regula
 in claims.yaml.
 """
 
-from __future__ import annotations
-
 from fedlib.methods.search import best
 from repro import papers
 from repro.winners import fairness, point

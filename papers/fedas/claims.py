@@ -1,16 +1,12 @@
 """The tests of FedAS's claims that follow no pattern; claims.yaml names them."""
 
-from __future__ import annotations
-
 from repro.claims import best, better, every, printed, ranked, throughout
 
 ACC = "top1_acc_pct"
 
 
 def cells(place):
-    """The settings that Tables 2 and 3 print of FedAS on a data set, "beta=0.1;P=0.2"
-    and so on.
-    """
+    """The settings, as "beta=0.1;P=0.2", that Tables 2 and 3 print of FedAS."""
     of = {"dataset": place, "artefact": ("Table 2", "Table 3")}
     return list(printed("fedas", method="FedAS", **of).setting)
 

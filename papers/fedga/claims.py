@@ -1,7 +1,5 @@
 """The tests of FedGA's claims that follow no pattern; claims.yaml names them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
@@ -19,6 +17,7 @@ from repro.claims import (
     say,
     seen,
     strongest,
+    testing,
 )
 from repro.claims.findings import listed as in_words
 from repro.metrics import METRICS
@@ -52,18 +51,16 @@ def about_printed_or_lower(metric, place, needs):
 
 
 # ---------------------------------------------------------------- several metrics
-def best_on_all(metrics, place, rivals):
+@testing
+def best_on_all(v, metrics, place, rivals):
     """FedGA is better than every rival on every metric."""
-
-    def test(v):
-        found = {m: seen(best(m, place, rivals, "FedGA"), v) for m in metrics}
-        return joined(found, in_words(found.values()))
-
-    return test
+    found = {m: seen(best(m, place, rivals, "FedGA"), v) for m in metrics}
+    return joined(found, in_words(found.values()))
 
 
 # ---------------------------------------------------------------- equal searches
-def best_tuned(metric, place, rivals, by):
+@testing
+def best_tuned(v, metric, place, rivals, by):
     """FedGA is better than every rival, each at the winner of its search, `by` mean or
     worst tenth (study tuned).
     """
@@ -71,18 +68,16 @@ def best_tuned(metric, place, rivals, by):
     run = {m: {"method": m} | of for m in (*rivals, "FedGA")}
     tests = {r: better(metric, place, run["FedGA"], run[r]) for r in rivals}
 
-    def test(v):
-        v.get(metric, dataset=place, **run["FedGA"])
-        return strongest(v, tests)
-
-    return test
+    v.get(metric, dataset=place, **run["FedGA"])
+    return strongest(v, tests)
 
 
 # ---------------------------------------------------------------- the trigger
 TRIGGER = "trigger_time_seconds"
 
 
-def cheaper(place, orders=0.0, also=()):
+@testing
+def cheaper(v, place, orders=0.0, also=()):
     """FedGA's trigger takes less time than FedGini's, by `orders` of magnitude or more.
 
     also: further costs of FedGA, added to its trigger.
@@ -91,34 +86,29 @@ def cheaper(place, orders=0.0, also=()):
     words = ("more", "fewer") if orders else ("cheaper", "dearer")
     claimed = f" against the {orders:g} claimed" if orders else ""
 
-    def test(v):
-        at = {"dataset": place, "study": "timing"}
-        mine = {m: v.get(m, "FedGA", **at) for m in (TRIGGER, *also)}
-        mine = pd.DataFrame(mine).dropna().sum(axis=1)
-        other, mine = common(v.get(TRIGGER, "FedGini", **at), mine)
-        said = (
-            f"FedGini {other.median():.2g} s, FedGA {mine.median():.2g} s (medians, a "
-            f"seed is a repetition); orders of magnitude{claimed}"
-        )
-        more = np.log10(other / mine) - orders
-        return positive("orders_of_magnitude", more, said, margin, words)
-
-    return test
+    at = {"dataset": place, "study": "timing"}
+    mine = {m: v.get(m, "FedGA", **at) for m in (TRIGGER, *also)}
+    mine = pd.DataFrame(mine).dropna().sum(axis=1)
+    other, mine = common(v.get(TRIGGER, "FedGini", **at), mine)
+    said = (
+        f"FedGini {other.median():.2g} s, FedGA {mine.median():.2g} s (medians, a "
+        f"seed is a repetition); orders of magnitude{claimed}"
+    )
+    more = np.log10(other / mine) - orders
+    return positive("orders_of_magnitude", more, said, margin, words)
 
 
 # ---------------------------------------------------------------- the strength alpha
-def alphas(place, study):
+@testing
+def alphas(v, place, study):
     """best_gini along the whole sweep of alpha -> function of Values."""
     ends = [float(number(end, "all")) for end in ("alpha_min", "alpha_max")]
 
-    def along(v):
-        x = v.axis("best_gini", "FedGA", place, "alpha", study)
-        curve = {float(how.partition("=")[2]): g for how, g in x.items()}
-        if lost := [f"alpha={e:g}" for e in ends if e not in curve]:
-            raise NotRun(f"{study} {place} FedGA {lost[0]} best_gini")
-        return dict(sorted(curve.items()))
-
-    return along
+    x = v.axis("best_gini", "FedGA", place, "alpha", study)
+    curve = {float(how.partition("=")[2]): g for how, g in x.items()}
+    if lost := [f"alpha={e:g}" for e in ends if e not in curve]:
+        raise NotRun(f"{study} {place} FedGA {lost[0]} best_gini")
+    return dict(sorted(curve.items()))
 
 
 def valley(place, study):
@@ -126,32 +116,27 @@ def valley(place, study):
     return inner("best_gini", alphas(place, study))
 
 
-def strong_end(place, study):
+@testing
+def strong_end(v, place, study):
     """The Gini coefficient is lower at the strongest alpha than at each other one."""
-
-    def test(v):
-        *others, strong = alphas(place, study)(v)
-        at = lambda a: {"method": "FedGA", "setting": f"alpha={a:g}", "study": study}
-        versus = lambda a: better("best_gini", place, at(strong), at(a))
-        return strongest(v, {f"alpha={a:g}": versus(a) for a in others})
-
-    return test
+    *others, strong = alphas(place, study)(v)
+    at = lambda a: {"method": "FedGA", "setting": f"alpha={a:g}", "study": study}
+    versus = lambda a: better("best_gini", place, at(strong), at(a))
+    return strongest(v, {f"alpha={a:g}": versus(a) for a in others})
 
 
 # ---------------------------------------------------------------- where a gain is from
-def mostly(metric, place, way):
+@testing
+def mostly(v, metric, place, way):
     """Of the way over three methods the step to the middle one is the longer."""
     start, middle, end = way
 
-    def test(v):
-        x = pd.DataFrame({m: v.get(metric, m, place) for m in way}).dropna()
-        if not len(x):
-            raise NotRun("no seed in common")
-        first, second = x[middle] - x[start], x[end] - x[middle]
-        share = first.mean() / (first + second).mean()
-        means = ", ".join(f"{m} {say(metric, x[m].mean())}" for m in way)
-        said = f"{means}: {middle} makes {share:.0%} of the way; against the rest"
-        d = METRICS[metric].sign * (first - second)
-        return positive(metric, d, said, words=("longer", "shorter"))
-
-    return test
+    x = pd.DataFrame({m: v.get(metric, m, place) for m in way}).dropna()
+    if not len(x):
+        raise NotRun("no seed in common")
+    first, second = x[middle] - x[start], x[end] - x[middle]
+    share = first.mean() / (first + second).mean()
+    means = ", ".join(f"{m} {say(metric, x[m].mean())}" for m in way)
+    said = f"{means}: {middle} makes {share:.0%} of the way; against the rest"
+    d = METRICS[metric].sign * (first - second)
+    return positive(metric, d, said, words=("longer", "shorter"))

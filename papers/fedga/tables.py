@@ -1,7 +1,5 @@
 """Tables of FedGA: what its settings are, and which hyper-parameters were used."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 
@@ -21,9 +19,7 @@ CURVES = {  # of the whole run (rule "run"): record -> value
 
 
 def declared(paper, path="params.yaml"):
-    """The settings of tier paper as rows of results/seeds: what is declared, not
-    measured.
-    """
+    """The settings of tier paper as rows of results/seeds: declared, not measured."""
     out, p = [], load(path)[paper]
     for dataset, entry in p["tasks"].items():
         spec = tiered(entry, "paper")
@@ -36,9 +32,7 @@ def declared(paper, path="params.yaml"):
 
 
 def declared_values(spec, dataset, studies):
-    """{setting: value, None where a task has no such thing}; spec: the task's, at tier
-    paper.
-    """
+    """{setting: value, None where a task has none}; spec: the task's."""
     runs = (
         len(seeds_of(tiered(s, "paper")["seeds"]))
         for s in studies.values()

@@ -2,8 +2,6 @@
 of its paper; used by notebooks/fedga. Letters: m participants, P parameters.
 """
 
-from __future__ import annotations
-
 import time
 from types import SimpleNamespace
 
@@ -26,14 +24,14 @@ PARAMETERS = {  # data set -> (P, participants), section 6 of the paper and Tabl
 }
 
 
-def weight_bounds(vectors, seed=0):
+def weight_bounds(vectors):
     """Counts over random accuracy vectors of p_best < 1/m < p_worst broken, and the
     largest |p_i - 1/m| at alpha = 1.
 
     m uniform in 2 .. 100, alpha uniform in (1, 10), accuracies uniform; for both
     readings of the weights.
     """
-    g, broken, off = np.random.default_rng(seed), 0, 0.0
+    g, broken, off = np.random.default_rng(0), 0, 0.0
     for _ in range(vectors):
         m, alpha = int(g.integers(2, 101)), float(g.uniform(1, 10))
         a = torch.tensor(g.uniform(0, 1, m))
@@ -46,9 +44,7 @@ def weight_bounds(vectors, seed=0):
 
 
 def avgdiff_example(mean, gini, d_gini, d_mean):
-    """The worked example: first order 2 (G d_mean + mean dG),
-    and the exact change of 2 mean G.
-    """
+    """The worked example: first order 2 (G d_mean + mean dG), and the exact change."""
     return {
         "example_mean_acc": mean,
         "example_gini": gini,
@@ -76,9 +72,7 @@ def upload_bytes():
 
 
 def fedgini_trigger(updates, past, theta=1e-5):
-    """Stack m updates [P], take U_s, compare the window:
-    what FedGini's server does in every round.
-    """
+    """Stack m updates [P], take U_s, compare the window, as FedGini's server does."""
     u = torch.stack(updates).mean(0).square().mean()
     return past[:-1].mean() - torch.cat([past[1:-1], u[None]]).mean() < theta
 
@@ -90,9 +84,7 @@ def fedga_trigger(a, past, theta=1e-2):
 
 @torch.no_grad()
 def validation_pass(net, w, x, m):
-    """What FedGA asks of its m clients on top:
-    one forward pass over their validation rows x.
-    """
+    """What FedGA asks of m clients on top: a forward pass over validation rows x."""
     for _ in range(m):
         net.out(w, net.feat(w, x)).argmax(1)
 

@@ -5,8 +5,6 @@ Some sentences are held against the paper's own tables alone: they see reported.
 place of runs.
 """
 
-from __future__ import annotations
-
 from repro.claims import (
     NotTestable,
     better,
@@ -16,6 +14,7 @@ from repro.claims import (
     printed,
     say,
     strongest,
+    testing,
     throughout,
 )
 from repro.metrics import METRICS
@@ -32,30 +31,26 @@ def run(method, study="", setting=""):
     return {"method": method, "study": study, "setting": ";".join(parts)}
 
 
-def best(metric, place, method, rivals, study="", setting=""):
+@testing
+def best(v, metric, place, method, rivals, study="", setting=""):
     """`method` is better than every rival, AFL by its last model."""
     me = run(method, study, setting)
     versus = {r: better(metric, place, me, run(r, study, setting)) for r in rivals}
     theirs = tuple({"method": r, "setting": setting} for r in rivals)
 
-    def test(v):
-        v.get(metric, dataset=place, **me)
-        found = strongest(v, versus)
-        return found._replace(gain=(metric, place, me, theirs, 0.0))
-
-    return test
+    v.get(metric, dataset=place, **me)
+    found = strongest(v, versus)
+    return found._replace(gain=(metric, place, me, theirs, 0.0))
 
 
-def not_computed(why):
+@testing
+def not_computed(_, why):
     """No run that could test the sentence is part of any study."""
-
-    def test(_):
-        raise NotTestable(why)
-
-    return test
+    raise NotTestable(why)
 
 
-def above(place, method, own, other):
+@testing
+def above(v, place, method, own, other):
     """Of one method the number `own` is larger than `other`, in the same unit: both are
     {metric, study, setting}, and may come from different studies.
     """
@@ -63,16 +58,13 @@ def above(place, method, own, other):
     def number(v, metric, **of):
         return v.get(metric, dataset=place, **run(method, **of))
 
-    def test(v):
-        x, y = common(number(v, **own), number(v, **other))
-        said = "; ".join(
-            f"{METRICS[k['metric']].what}: {say(k['metric'], side.mean())}"
-            for k, side in ((own, x), (other, y))
-        )
-        words = ("the first larger", "the first smaller")
-        return positive(own["metric"], x - y, f"{method}, {said}", words=words)
-
-    return test
+    x, y = common(number(v, **own), number(v, **other))
+    said = "; ".join(
+        f"{METRICS[k['metric']].what}: {say(k['metric'], side.mean())}"
+        for k, side in ((own, x), (other, y))
+    )
+    words = ("the first larger", "the first smaller")
+    return positive(own["metric"], x - y, f"{method}, {said}", words=words)
 
 
 def each_above(place, methods, own, other):
@@ -92,16 +84,13 @@ def cells(reported, table):
     return wide("value"), wide("mark")
 
 
-def highest(table):
+@testing
+def highest(reported, table):
     """FFT-GP's number is the highest of every column."""
-
-    def test(reported):
-        x, _ = cells(reported, table)
-        best, top, mine = x.idxmax(), x.max(), x.loc["FFT-GP"]
-        said = lambda p: f"{mine[p]:.2f} against {top[p]:.2f} of {best[p]}"
-        return held({p: (best[p] == "FFT-GP", said(p)) for p in x})
-
-    return test
+    x, _ = cells(reported, table)
+    best, top, mine = x.idxmax(), x.max(), x.loc["FFT-GP"]
+    said = lambda p: f"{mine[p]:.2f} against {top[p]:.2f} of {best[p]}"
+    return held({p: (best[p] == "FFT-GP", said(p)) for p in x})
 
 
 def averages(reported):
@@ -131,22 +120,17 @@ def marks(reported):
     return held(out)
 
 
-def ranks(table, method, rank):
+@testing
+def ranks(reported, table, method, rank):
     """The average of a method has this place in the table, -1 for the last."""
-
-    def test(reported):
-        a = cells(reported, table)[0].Avg.sort_values(ascending=False)
-        there = a.iloc[rank if rank < 0 else rank - 1]
-        said = f"{a[method]:.2f}; {there:.2f} has that place of {len(a)}"
-        return held({"Avg": (a[method] == there, said)})
-
-    return test
+    a = cells(reported, table)[0].Avg.sort_values(ascending=False)
+    there = a.iloc[rank if rank < 0 else rank - 1]
+    said = f"{a[method]:.2f}; {there:.2f} has that place of {len(a)}"
+    return held({"Avg": (a[method] == there, said)})
 
 
 def below(reported):
-    """Of one method and data set, the number on a domain left out is below that of
-    local models.
-    """
+    """The number on a domain left out is below that of local models."""
     (own, _), (out, _) = (cells(reported, t) for t in TABLES)
     return held(
         {

@@ -4,8 +4,6 @@ captioned glyphs.
 python -m papers.fft-gp.standin FILE   writes what `fedlib.nets.towers.load` reads
 """
 
-from __future__ import annotations
-
 import math
 import sys
 import unicodedata
@@ -164,9 +162,7 @@ def train(recipe: Recipe) -> StandIn:
 
 
 def zero_shot(towers, recipe, classes=10):
-    """{style: share of fresh images of the first classes that the nearest sentence
-    names}.
-    """
+    """{style: share of fresh images that the nearest sentence names}."""
     letters, seed = atlas(classes, recipe.size).characters, 20_000 + recipe.seed
     text, out = clip.describe(towers, tuple(map(name_of, letters))), {}
     look = {"size": recipe.size, "warp": recipe.warp}

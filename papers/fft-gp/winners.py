@@ -2,8 +2,6 @@
 validation accuracy on pilot seeds.
 """
 
-from __future__ import annotations
-
 import json
 
 import pandas as pd

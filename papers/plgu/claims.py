@@ -1,7 +1,5 @@
 """The tests of PLGU's claims that follow no pattern; claims.yaml names them."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np
@@ -23,6 +21,7 @@ from repro.claims import (
     some,
     strongest,
     sure,
+    testing,
     throughout,
 )
 from repro.metrics import METRICS
@@ -75,18 +74,15 @@ def over(metric, place, run, others, what="other values"):
     return lambda v: strongest(v, tests, what)
 
 
-def same_run(place, a, b):
+@testing
+def same_run(v, place, a, b):
     """Two runs agree in every number of every seed, bit for bit."""
-
-    def test(v):
-        x, y = common(*(v.get(MEAN, dataset=place, **run) for run in (a, b)))
-        if len(x) < LEAST:
-            raise NotTestable(f"{len(x)} seeds, and fewer than {LEAST} never decide")
-        same = (x == y).sum()
-        said = f"the same {METRICS[MEAN].what} in {same} of {len(x)} seeds"
-        return sure(v.same(place, a, b), said)
-
-    return test
+    x, y = common(*(v.get(MEAN, dataset=place, **run) for run in (a, b)))
+    if len(x) < LEAST:
+        raise NotTestable(f"{len(x)} seeds, and fewer than {LEAST} never decide")
+    same = (x == y).sum()
+    said = f"the same {METRICS[MEAN].what} in {same} of {len(x)} seeds"
+    return sure(v.same(place, a, b), said)
 
 
 # ---------------------------------------------------------------- printed numbers
@@ -102,20 +98,16 @@ def at_least_printed(artefact, metric, place, methods, setting):
     return every(*(level(metric, place, m, least, setting=setting) for m in methods))
 
 
-def gains_as_printed(gain, cohorts, **of):
-    """In all settings PLGU-LF is ahead by the `gain` of Section 6.2; not testable on a
-    stand-in.
-    """
+@testing
+def gains_as_printed(v, gain, cohorts, **of):
+    """PLGU-LF is always ahead by the `gain` of Section 6.2, not on a stand-in."""
     least = number("Section 6.2 text", gain)
     test = everywhere(cohorts=cohorts, least=least, **of)
 
-    def told(v):
-        found = test(v)
-        if any("stand-in" in v.kind(place) for place in cohorts):
-            raise NotTestable("the number is about data that are not here")
-        return found
-
-    return told
+    found = test(v)
+    if any("stand-in" in v.kind(place) for place in cohorts):
+        raise NotTestable("the number is about data that are not here")
+    return found
 
 
 # ---------------------------------------------------------------- sweeps
@@ -168,72 +160,60 @@ def layers(v, place, view, study):
     return runs, D
 
 
-def default_best(place, view, study, ends=False):
+@testing
+def default_best(v, place, view, study, ends=False):
     """The default number of layers is better than all others, or than both ends."""
-
-    def test(v):
-        runs, D = layers(v, place, view, study)
-        others = (min(runs), max(runs)) if ends else runs
-        rest = {f"D={k:g}": runs[k] for k in others if k != D}
-        return over(MEAN, place, runs[D], rest)(v)
-
-    return test
+    runs, D = layers(v, place, view, study)
+    others = (min(runs), max(runs)) if ends else runs
+    rest = {f"D={k:g}": runs[k] for k in others if k != D}
+    return over(MEAN, place, runs[D], rest)(v)
 
 
-def others_kept(place, view, study, least):
-    """At no number between the ends PLGU-LF loses more than -least against the default
-    one.
-    """
-
-    def test(v):
-        runs, D = layers(v, place, view, study)
-        between = sorted(set(runs) - {min(runs), max(runs), D})
-        if not between:
-            raise NotRun(f"{study} {place} {LF} {view} between the ends of D")
-        kept = lambda k: better(MEAN, place, runs[k], runs[D], least)
-        return strongest(v, {f"D={k:g}": kept(k) for k in between}, "other values")
-
-    return test
+@testing
+def others_kept(v, place, view, study, least):
+    """At no number between the ends PLGU-LF loses more than -least."""
+    runs, D = layers(v, place, view, study)
+    between = sorted(set(runs) - {min(runs), max(runs), D})
+    if not between:
+        raise NotRun(f"{study} {place} {LF} {view} between the ends of D")
+    kept = lambda k: better(MEAN, place, runs[k], runs[D], least)
+    return strongest(v, {f"D={k:g}": kept(k) for k in between}, "other values")
 
 
 # ---------------------------------------------------------------- flatness
-def flatter(metrics, place, a, b):
+@testing
+def flatter(v, metrics, place, a, b):
     """Run a is flatter than run b by every metric; the evidence names the training
     losses, without which sharpness says little.
     """
     tests = {m: better(m, place, a, b) for m in metrics}
     test = throughout(tests) if len(tests) > 1 else tests[metrics[0]]
 
-    def told(v):
-        f = test(v)
-        x, y = common(*(v.get("train_loss", dataset=place, **r) for r in (a, b)))
-        losses = " and ".join(say("train_loss", z.mean()) for z in (x, y))
-        return f._replace(evidence=f"{f.evidence}; at training losses of {losses}")
-
-    return told
+    f = test(v)
+    x, y = common(*(v.get("train_loss", dataset=place, **r) for r in (a, b)))
+    losses = " and ".join(say("train_loss", z.mean()) for z in (x, y))
+    return f._replace(evidence=f"{f.evidence}; at training losses of {losses}")
 
 
-def at_like_loss(metric, place, method, setting, sharper=False):
+@testing
+def at_like_loss(v, metric, place, method, setting, sharper=False):
     """A method is flatter, or `sharper`, than the one that its setting names, where
     both have the same training loss; metric: the logarithm of a ratio.
     """
     view = setting.partition(";")[0]
     words = ("sharper", "flatter") if sharper else ("flatter", "sharper")
 
-    def test(v):
-        ran = v.get("train_loss", method, place, f"{view};age=whole", "flatness")
-        try:
-            x = v.get(metric, method, place, setting, "flatness")
-        except NotRun:
-            x = ran.iloc[:0]
-        if len(x) < LEAST <= len(ran):
-            raise NotTestable(f"the losses meet for {len(x)} of {len(ran)} seeds")
-        if not len(x):
-            raise NotRun(f"flatness {place} {method} {setting} {metric}")
-        said = f"{np.exp(x.mean()):.3g} times as sharp, logarithm"
-        return positive(metric, x if sharper else -x, said, words=words)
-
-    return test
+    ran = v.get("train_loss", method, place, f"{view};age=whole", "flatness")
+    try:
+        x = v.get(metric, method, place, setting, "flatness")
+    except NotRun:
+        x = ran.iloc[:0]
+    if len(x) < LEAST <= len(ran):
+        raise NotTestable(f"the losses meet for {len(x)} of {len(ran)} seeds")
+    if not len(x):
+        raise NotRun(f"flatness {place} {method} {setting} {metric}")
+    said = f"{np.exp(x.mean()):.3g} times as sharp, logarithm"
+    return positive(metric, x if sharper else -x, said, words=words)
 
 
 # ---------------------------------------------------------------- the paper's tables
@@ -246,44 +226,37 @@ def cells(reported, artefact, *metrics, **where):
     return rows.set_index(by).reported.astype(float).to_dict()
 
 
-def printed_above(artefact, metric, methods, rivals, least=0.01, gain=""):
+@testing
+def printed_above(reported, artefact, metric, methods, rivals, least=0.01, gain=""):
     """In every setting of a table the printed numbers of methods are above those of all
     rivals by `least` or more, a digit; or by a gain of Section 6.2.
     """
     least = number("Section 6.2 text", gain) if gain else least
 
-    def test(reported):
-        x, out = cells(reported, artefact, metric), {}
-        for place, setting, m, _ in x:
-            if m in methods:
-                other = {r: x[place, setting, r, metric] for r in rivals}
-                top, mine = max(other, key=other.get), x[place, setting, m, metric]
-                said = f"{mine:.2f} against {other[top]:.2f} of {top}"
-                good = round(mine - other[top], 2) >= least
-                out[f"{m} {place} {setting.split('; ')[1]}"] = good, said
-        return held(out)
-
-    return test
+    x, out = cells(reported, artefact, metric), {}
+    for place, setting, m, _ in x:
+        if m in methods:
+            other = {r: x[place, setting, r, metric] for r in rivals}
+            top, mine = max(other, key=other.get), x[place, setting, m, metric]
+            said = f"{mine:.2f} against {other[top]:.2f} of {top}"
+            good = round(mine - other[top], 2) >= least
+            out[f"{m} {place} {setting.split('; ')[1]}"] = good, said
+    return held(out)
 
 
-def highest_printed(artefact, metric, axis, value):
-    """In a table the printed number is highest at one value of an axis, method by
-    method.
-    """
-
-    def test(reported):
-        rows, out = {}, {}
-        for (_, setting, m, _), x in cells(reported, artefact, metric).items():
-            view, *rest = setting.split("; ")
-            at = float(dict(p.split("=") for p in rest)[axis])
-            rows.setdefault(f"{m} {view}", {})[at] = x
-        for who, x in rows.items():
-            top = max(x, key=x.get)
-            said = f"{x[value]:.2f} at {value:g}, {x[top]:.2f} at {top:g}"
-            out[who] = top == value, said
-        return held(out)
-
-    return test
+@testing
+def highest_printed(reported, artefact, metric, axis, value):
+    """The printed number is highest at one value of an axis, method by method."""
+    rows, out = {}, {}
+    for (_, setting, m, _), x in cells(reported, artefact, metric).items():
+        view, *rest = setting.split("; ")
+        at = float(dict(p.split("=") for p in rest)[axis])
+        rows.setdefault(f"{m} {view}", {})[at] = x
+    for who, x in rows.items():
+        top = max(x, key=x.get)
+        said = f"{x[value]:.2f} at {value:g}, {x[top]:.2f} at {top:g}"
+        out[who] = top == value, said
+    return held(out)
 
 
 def between(reported):

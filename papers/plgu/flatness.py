@@ -7,8 +7,6 @@ The middle one is the control: it has the first one's weights and the last one's
 Letters: c clients measured, p points per axis.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 
@@ -29,9 +27,7 @@ PLACES = ("worst", "median", "best")
 
 
 def own(name, state, i):
-    """The model that serves client i: its own, or the server's where it has never
-    trained one.
-    """
+    """The model that serves client i: its own, else the server's."""
     mine, w = pick(state["clients"], i), state["server"]["w"]
     model = mine[HOME[name]]
     return where(mine["seen"], model, w) if "seen" in mine else model
@@ -64,16 +60,14 @@ def some(C, c):
 
 
 def places(accuracy):
-    """{"worst", "median", "best": client} of accuracies [C]; of equal ones the
-    first.
-    """
+    """{"worst", "median", "best": client} of accuracies [C]; the first of ties."""
     order = np.argsort(accuracy, kind="stable")
     return dict(zip(PLACES, order[[0, (len(order) - 1) // 2, -1]].tolist()))
 
 
-def measure_all(cells, workers=None, **size):
+def measure_all(cells, **size):
     """[measure(cell, **size)] of every cell, in order; on processes of this machine."""
-    return compute.every(lambda cell, _: measure(cell, **size), cells, workers)
+    return compute.every(lambda cell, _: measure(cell, **size), cells)
 
 
 def measure(cell, clients=8, rows=1000, points=21, coarse=7, draw=(0,)):
@@ -112,3 +106,28 @@ def measure(cell, clients=8, rows=1000, points=21, coarse=7, draw=(0,)):
 def losses_around(loss, w, points):
     """Losses [p, p] of the plane around a model."""
     return landscape.surface(loss, w, 1.0, points, SEEDS).z.numpy()
+
+
+# ---------------------------------------------------------------- at like losses
+def like_loss(loss, sharp, other_loss, other_sharp):
+    """ln(sharp / other_sharp) at equal loss: the mean over the losses that both methods
+    pass, nan where they pass none in common.
+
+    loss, sharp: of one method's models at several ages [A], other_*: of the other's
+    [B]; all positive. Between two ages ln sharp is linear in ln loss. 0: as sharp as
+    the other, negative: flatter. A model that has learned less is often flatter, so
+    that models of one age are compared at different losses.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        given = loss, sharp, other_loss, other_sharp
+        x, s, y, t = (np.log(np.asarray(v, float)) for v in given)
+    landscape.finite(
+        np.concatenate([x, s, y, t]), "like_loss: the logarithm of a value"
+    )
+    low, high = max(x.min(), y.min()), min(x.max(), y.max())
+    if low > high:
+        return np.nan
+    at = np.linspace(low, high, 25)
+    mine = np.interp(at, np.sort(x), s[x.argsort()])
+    theirs = np.interp(at, np.sort(y), t[y.argsort()])
+    return float((mine - theirs).mean())

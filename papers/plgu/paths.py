@@ -10,8 +10,6 @@ Lines run from -REACH to REACH: the one model is at 0, the other at 1. Letters: 
 clients, p points.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from scipy.sparse.linalg import LinearOperator, eigsh
@@ -35,11 +33,9 @@ def groups(cells):
     return list(found.values())
 
 
-def measure_all(groups, workers=None, **size):
-    """[measure(group, **size)] of every group, in order; on processes of this
-    machine.
-    """
-    return compute.every(lambda group, _: measure(group, **size), groups, workers)
+def measure_all(groups, **size):
+    """[measure(group, **size)] of every group, in order, in processes."""
+    return compute.every(lambda group, _: measure(group, **size), groups)
 
 
 def measure(cells, rows=1000, points=31, fine=21, draw=(0,)):
@@ -108,15 +104,13 @@ def uphill(loss, w, points):
 
 
 def curved(loss, w, points):
-    """The two largest eigenvalues at w, and the losses [p, p] on the plane of their
-    vectors.
-    """
+    """The two largest eigenvalues at w, the losses [p, p] on their plane."""
     values, vectors = eigenpairs(loss, w)
     z = landscape.plane(loss, w, *vectors, CURVED, points)
     return {"values": values, "z": z}
 
 
-def eigenpairs(loss, w, k=2, seed=0, tol=1e-4):
+def eigenpairs(loss, w, k=2):
     """The k largest eigenvalues of the Hessian at w, the largest first, and their
     vectors by Lanczos' iteration: trees like w of length 1, zero at buffers. Power
     iteration is slow where two eigenvalues are close.
@@ -136,10 +130,10 @@ def eigenpairs(loss, w, k=2, seed=0, tol=1e-4):
         own = unrow(tensor(v * np.sign(v[np.abs(v).argmax()])), p)
         return {name: own.get(name, torch.zeros_like(x)) for name, x in w.items()}
 
-    key = torch.tensor(int(seed), device=like.device)
+    key = torch.tensor(0, device=like.device)
     start = flat(normal(fold(key, tag("lanczos")), p))
     H = LinearOperator((P, P), matvec=product, dtype=np.float64)
-    values, vectors = eigsh(H, k, which="LA", v0=start, tol=tol)
+    values, vectors = eigsh(H, k, which="LA", v0=start, tol=1e-4)
     top = np.argsort(-values)
     return values[top].tolist(), [tree(vectors[:, i]) for i in top]
 

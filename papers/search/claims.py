@@ -1,11 +1,18 @@
 """The tests of the search's claims that follow no pattern; claims.yaml names them."""
 
-from __future__ import annotations
-
 import pandas as pd
 from scipy.stats import kendalltau
 
-from repro.claims import NotRun, best, better, every, near, positive, throughout
+from repro.claims import (
+    NotRun,
+    best,
+    better,
+    every,
+    near,
+    positive,
+    testing,
+    throughout,
+)
 from repro.claims.builders import equal
 
 
@@ -55,19 +62,16 @@ def chosen_by(places, rows, margin):
     return throughout({p: on(p) for p in places})
 
 
-def orders(places, rows):
+@testing
+def orders(v, places, rows):
     """tau(s, b): Kendall's tau of the order of seed s on a task with that of the other
     seeds on task b. Half of it on the same task is more than the mean over others."""
-
-    def test(v):
-        x = {p: worst_tenths(v, p, rows) for p in places}
-        seeds = sorted(set.intersection(*(set(t.index) for t in x.values())))
-        tau = lambda s, a, b: kendalltau(x[a].loc[s], x[b].drop(s).mean()).statistic
-        d = {}
-        for s in seeds:
-            same = [tau(s, p, p) for p in places]
-            other = [tau(s, a, b) for a in places for b in places if a != b]
-            d[s] = sum(same) / len(same) / 2 - sum(other) / len(other)
-        return positive("kendall_tau", pd.Series(d), "half of the same task's tau")
-
-    return test
+    x = {p: worst_tenths(v, p, rows) for p in places}
+    seeds = sorted(set.intersection(*(set(t.index) for t in x.values())))
+    tau = lambda s, a, b: kendalltau(x[a].loc[s], x[b].drop(s).mean()).statistic
+    d = {}
+    for s in seeds:
+        same = [tau(s, p, p) for p in places]
+        other = [tau(s, a, b) for a in places for b in places if a != b]
+        d[s] = sum(same) / len(same) / 2 - sum(other) / len(other)
+    return positive("kendall_tau", pd.Series(d), "half of the same task's tau")

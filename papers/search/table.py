@@ -6,8 +6,6 @@ Rows are methods, X+FT with fine-tuning for every client; each is judged at the 
 of its search by the measure that is compared.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 
@@ -171,8 +169,7 @@ def sent(r):
 
 # ---------------------------------------------------------------- gradients
 class Counted(MLP):
-    """An MLP, without its closed form, that counts the batches on which a gradient may
-    be taken."""
+    """An MLP that counts the batches on which a gradient may be taken."""
 
     dense, seen = None, 0
 

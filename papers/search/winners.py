@@ -7,8 +7,6 @@ fine-tuning. So no passes are drawn: each setting has all of them, and 0 among t
 X+FT tie with X.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

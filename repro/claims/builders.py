@@ -6,8 +6,6 @@ returns a Finding. The most used: `better` (one run than another), `best` (one m
 than all rivals), `throughout` (in all of several cases), `near` and `level`.
 """
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np
@@ -34,13 +32,15 @@ from repro.claims.values import (
     keywords,
     say,
     sides,
+    testing,
 )
 from repro.ledger import reported_by
 from repro.metrics import METRICS
 
 
 # ---------------------------------------------------------------- two runs
-def better(metric, place, a, b, least=0.0):
+@testing
+def better(v, metric, place, a, b, least=0.0):
     """Run a is better than run b by more than `least`, paired by seed.
 
     a, b: methods, or keyword arguments of Values.get. A negative `least` is a loss that
@@ -48,52 +48,46 @@ def better(metric, place, a, b, least=0.0):
     """
     a, b = keywords(a), keywords(b)
 
-    def test(v):
-        x, y, said = sides(v, metric, place, a, b)
-        d, margin = METRICS[metric].sign * (x - y), METRICS[metric].margin_at(y.mean())
-        if least:
-            what = "a claimed gain" if least > 0 else "an allowed loss"
-            said, margin = f"{said}, against {what} of {say(metric, abs(least))}", 0.0
-        f = positive(metric, d - least, said, margin)
-        return f._replace(gain=(metric, place, a, (b,), least))
-
-    return test
+    x, y, said = sides(v, metric, place, a, b)
+    d, margin = METRICS[metric].sign * (x - y), METRICS[metric].margin_at(y.mean())
+    if least:
+        what = "a claimed gain" if least > 0 else "an allowed loss"
+        said, margin = f"{said}, against {what} of {say(metric, abs(least))}", 0.0
+    f = positive(metric, d - least, said, margin)
+    return f._replace(gain=(metric, place, a, (b,), least))
 
 
-def near(metric, place, a, b, margin):
+@testing
+def near(v, metric, place, a, b, margin):
     """Runs a and b differ by less than the margin, either way."""
     a, b = keywords(a), keywords(b)
 
-    def test(v):
-        x, y, said = sides(v, metric, place, a, b)
-        return equal(metric, x - y, said, margin)
-
-    return test
+    x, y, said = sides(v, metric, place, a, b)
+    return equal(metric, x - y, said, margin)
 
 
 # ---------------------------------------------------------------- one run
-def level(metric, place, method, least=None, most=None, anywhere=False, needs="", **of):
+@testing
+def level(
+    v, metric, place, method, least=None, most=None, anywhere=False, needs="", **of
+):
     """The mean of a run is at least or at most a number.
 
     On a stand-in a level says nothing, unless `anywhere`: of a correlation or a
     difference. needs: the data that it is about.
     """
-
-    def test(v):
-        x = v.get(metric, method, place, **of)
-        if not anywhere and "stand-in" in v.kind(place, of.get("study", "")):
-            why = "the number is about data that are not here"
-            raise NotTestable(f"needs {needs}: {why}" if needs else why)
-        said = f"{method} {say(metric, x.mean())} against"
-        sides = (least, 1, ("above", "below")), (most, -1, ("below", "above"))
-        found = [
-            positive(metric, sign * (x - end), f"{said} {end:g}", words=words)
-            for end, sign, words in sides
-            if end is not None
-        ]
-        return found[0] if len(found) == 1 else both(found)
-
-    return test
+    x = v.get(metric, method, place, **of)
+    if not anywhere and "stand-in" in v.kind(place, of.get("study", "")):
+        why = "the number is about data that are not here"
+        raise NotTestable(f"needs {needs}: {why}" if needs else why)
+    said = f"{method} {say(metric, x.mean())} against"
+    sides = (least, 1, ("above", "below")), (most, -1, ("below", "above"))
+    found = [
+        positive(metric, sign * (x - end), f"{said} {end:g}", words=words)
+        for end, sign, words in sides
+        if end is not None
+    ]
+    return found[0] if len(found) == 1 else both(found)
 
 
 def both(found):
@@ -101,49 +95,41 @@ def both(found):
     return joined(dict(enumerate(found, 1)), listed(found))
 
 
-def larger(a, b, place, method, **of):
+@testing
+def larger(v, a, b, place, method, **of):
     """Of one run, metric a is larger than metric b, both in the same unit."""
-
-    def test(v):
-        x, y = common(*(v.get(m, method, place, **of) for m in (a, b)))
-        said = "; ".join(
-            f"{METRICS[m].what}: {say(m, z.mean())}" for m, z in ((a, x), (b, y))
-        )
-        return positive(a, x - y, said, words=("larger", "smaller"))
-
-    return test
+    x, y = common(*(v.get(m, method, place, **of) for m in (a, b)))
+    said = "; ".join(
+        f"{METRICS[m].what}: {say(m, z.mean())}" for m, z in ((a, x), (b, y))
+    )
+    return positive(a, x - y, said, words=("larger", "smaller"))
 
 
-def smaller(metric, place, method, **of):
+@testing
+def smaller(v, metric, place, method, **of):
     """A ratio is below 1; its logarithm is averaged over seeds."""
-
-    def test(v):
-        x = v.get(metric, method, place, **of)
-        if not (x > 0).all():
-            span = f"from {x.min():.3g} to {x.max():.3g}"
-            raise NotTestable(f"{METRICS[metric].what} {span}: no logarithm")
-        log = np.log(x)
-        said = f"{METRICS[metric].what}: {np.exp(log.mean()):.3g}, logarithm"
-        return positive("log_ratio", -log, said, words=("below 0", "above 0"))
-
-    return test
+    x = v.get(metric, method, place, **of)
+    if not (x > 0).all():
+        span = f"from {x.min():.3g} to {x.max():.3g}"
+        raise NotTestable(f"{METRICS[metric].what} {span}: no logarithm")
+    log = np.log(x)
+    said = f"{METRICS[metric].what}: {np.exp(log.mean()):.3g}, logarithm"
+    return positive("log_ratio", -log, said, words=("below 0", "above 0"))
 
 
-def exactly(metric, value, within=0.0, **of):
+@testing
+def exactly(v, metric, value, within=0.0, **of):
     """Every value of a run is this number: a property, not a sample."""
-
-    def test(v):
-        x = v.get(metric, **of)
-        allowed = f" within {within:g}" if within else ""
-        span = f"{metric} from {x.min():.3g} to {x.max():.3g}"
-        said = f"{len(x)} trial{'s' * (len(x) > 1)}, {span}, claimed {value:g}{allowed}"
-        return sure((abs(x - value) <= within).all(), said)
-
-    return test
+    x = v.get(metric, **of)
+    allowed = f" within {within:g}" if within else ""
+    span = f"{metric} from {x.min():.3g} to {x.max():.3g}"
+    said = f"{len(x)} trial{'s' * (len(x) > 1)}, {span}, claimed {value:g}{allowed}"
+    return sure((abs(x - value) <= within).all(), said)
 
 
 # ---------------------------------------------------------------- against rivals
-def best(metric, place, rivals, method, least=0.0, **of):
+@testing
+def best(v, metric, place, rivals, method, least=0.0, **of):
     """`method` is better than every rival, by more than `least` (as for `better`).
 
     of: further keywords of Values.get, the same for all. The evidence gives the gain
@@ -151,14 +137,11 @@ def best(metric, place, rivals, method, least=0.0, **of):
     """
     me = {"method": method, **of}
 
-    def test(v):
-        v.get(metric, dataset=place, **me)
-        runs = {r: {"method": r, **of} for r in rivals}
-        tests = {r: better(metric, place, me, run, least) for r, run in runs.items()}
-        gain = (metric, place, me, tuple(runs.values()), least)
-        return strongest(v, tests)._replace(gain=gain)
-
-    return test
+    v.get(metric, dataset=place, **me)
+    runs = {r: {"method": r, **of} for r in rivals}
+    tests = {r: better(metric, place, me, run, least) for r, run in runs.items()}
+    gain = (metric, place, me, tuple(runs.values()), least)
+    return strongest(v, tests)._replace(gain=gain)
 
 
 def strongest(v, tests, what="rivals"):
@@ -209,7 +192,8 @@ def steadier(metric, place, rivals, method, high, low, **of):
     return lambda v: strongest(v, {r: less(r) for r in rivals})
 
 
-def ranked(metric, places, methods, method):
+@testing
+def ranked(v, metric, places, methods, method):
     """`method` has the best average rank over settings, by more than Nemenyi's critical
     difference.
 
@@ -217,65 +201,56 @@ def ranked(metric, places, methods, method):
     """
     of = [at if isinstance(at, (tuple, list)) else (at,) for at in places]
 
-    def test(v):
-        means = {}
-        for at in of:
-            one = lambda v, at=at: {m: v.get(metric, m, *at).mean() for m in methods}
-            means[" ".join(at)] = seen(one, v)
-        rows = {at: x for at, x in means.items() if isinstance(x, dict)}
-        if len(rows) < 2:
-            closed = [f.reason for f in means.values() if getattr(f, "reason", "")]
-            need = f"{metric} of {', '.join(methods)} on two settings"
-            raise NotTestable(closed[0]) if closed else NotRun(need)
-        r = average_ranks(pd.DataFrame(rows).T, METRICS[metric].better == "high")
-        first, second = r.ranks.index[0], r.ranks.drop(method).index[0]
-        mine, other = r.ranks[method], r.ranks[second]
-        near, ahead = abs(other - mine) <= r.cd, other > mine
-        holds = "undecided" if near else "yes" if ahead else "no"
-        said = f"{r.n} settings, {len(methods)} methods: {method} ranks {mine:.2f} on "
-        said += f"average, {second} {other:.2f}; critical difference {r.cd:.2f}, "
-        said += f"Friedman p = {r.p:.2g}; first: {first}"
-        return Finding(holds, said, tuple(at for at in means if at not in rows))
-
-    return test
+    means = {}
+    for at in of:
+        one = lambda v, at=at: {m: v.get(metric, m, *at).mean() for m in methods}
+        means[" ".join(at)] = seen(one, v)
+    rows = {at: x for at, x in means.items() if isinstance(x, dict)}
+    if len(rows) < 2:
+        closed = [f.reason for f in means.values() if getattr(f, "reason", "")]
+        need = f"{metric} of {', '.join(methods)} on two settings"
+        raise NotTestable(closed[0]) if closed else NotRun(need)
+    r = average_ranks(pd.DataFrame(rows).T, METRICS[metric].better == "high")
+    first, second = r.ranks.index[0], r.ranks.drop(method).index[0]
+    mine, other = r.ranks[method], r.ranks[second]
+    near, ahead = abs(other - mine) <= r.cd, other > mine
+    holds = "undecided" if near else "yes" if ahead else "no"
+    said = f"{r.n} settings, {len(methods)} methods: {method} ranks {mine:.2f} on "
+    said += f"average, {second} {other:.2f}; critical difference {r.cd:.2f}, "
+    said += f"Friedman p = {r.p:.2g}; first: {first}"
+    return Finding(holds, said, tuple(at for at in means if at not in rows))
 
 
 # ---------------------------------------------------------------- along an axis
-def flat(metric, place, method, axis, study, margin):
+@testing
+def flat(v, metric, place, method, axis, study, margin):
     """Along an axis of a study, "E", no value is farther than the margin from their
     mean, seed by seed.
     """
-
-    def test(v):
-        x = v.axis(metric, method, place, axis, study)
-        x = pd.DataFrame(x).dropna()  # [S, values]
-        if not len(x):
-            raise NotRun(f"{metric} at all values of an axis for one seed")
-        away, off = x.sub(x.mean(axis=1), axis=0), "off the mean"
-        found = {at: equal(metric, d, f"{at} {off}", margin) for at, d in away.items()}
-        return joined(found, "; ".join(f.evidence for f in found.values()))
-
-    return test
+    x = v.axis(metric, method, place, axis, study)
+    x = pd.DataFrame(x).dropna()  # [S, values]
+    if not len(x):
+        raise NotRun(f"{metric} at all values of an axis for one seed")
+    away, off = x.sub(x.mean(axis=1), axis=0), "off the mean"
+    found = {at: equal(metric, d, f"{at} {off}", margin) for at, d in away.items()}
+    return joined(found, "; ".join(f.evidence for f in found.values()))
 
 
-def rising(metric, along, words=("rises", "falls"), margin=None):
+@testing
+def rising(v, metric, along, words=("rises", "falls"), margin=None):
     """Along an axis the metric rises: the least-squares slope of each seed, times the
     length of the axis, is positive.
 
     along: function of Values -> {value of the axis: Series over seeds}.
     """
-
-    def test(v):
-        x = pd.DataFrame(along(v)).dropna()
-        if x.shape[1] < 2 or not len(x):
-            raise NotRun(f"{metric} at two values of an axis for one seed")
-        if (x.max(axis=1) == x.min(axis=1)).all():
-            raise NotTestable(f"{METRICS[metric].what}: the same at every value")
-        at = x.columns
-        said = f"from {at.min():g} to {at.max():g}, by the slope over {len(at)} values"
-        return positive(metric, slopes(x), said, margin, words)
-
-    return test
+    x = pd.DataFrame(along(v)).dropna()
+    if x.shape[1] < 2 or not len(x):
+        raise NotRun(f"{metric} at two values of an axis for one seed")
+    if (x.max(axis=1) == x.min(axis=1)).all():
+        raise NotTestable(f"{METRICS[metric].what}: the same at every value")
+    at = x.columns
+    said = f"from {at.min():g} to {at.max():g}, by the slope over {len(at)} values"
+    return positive(metric, slopes(x), said, margin, words)
 
 
 def slopes(x):
@@ -285,30 +260,25 @@ def slopes(x):
     return pd.Series(rise, x.index)
 
 
-def inner(metric, along):
-    """Some value between the ends of an axis is better than both ends (a U shape); as
-    for `rising`.
-    """
-
-    def test(v):
-        x = along(v)
-        ends, between = (min(x), max(x)), sorted(x)[1:-1]
-        if not between:
-            raise NotRun(f"{metric} between {ends[0]:g} and {ends[1]:g}")
-        sign, found = METRICS[metric].sign, {}
-        for k in between:
-            over = []
-            for e in ends:
-                a, b = common(x[k], x[e])
-                mine, end = say(metric, a.mean()), say(metric, b.mean())
-                said = f"{mine} at {k:g}, {end} at {e:g}"
-                over.append(positive(metric, sign * (a - b), said))
-            found[k] = both(over)
-        k = min(found, key=lambda k: (found[k].p.yes, -found[k].span.mean))
-        told = f"of {len(found)} inner values {k:g} comes closest: {found[k].evidence}"
-        return one_of(found)._replace(evidence=told, span=found[k].span)
-
-    return test
+@testing
+def inner(v, metric, along):
+    """Some value between the ends of an axis is better than both (a U shape)."""
+    x = along(v)
+    ends, between = (min(x), max(x)), sorted(x)[1:-1]
+    if not between:
+        raise NotRun(f"{metric} between {ends[0]:g} and {ends[1]:g}")
+    sign, found = METRICS[metric].sign, {}
+    for k in between:
+        over = []
+        for e in ends:
+            a, b = common(x[k], x[e])
+            mine, end = say(metric, a.mean()), say(metric, b.mean())
+            said = f"{mine} at {k:g}, {end} at {e:g}"
+            over.append(positive(metric, sign * (a - b), said))
+        found[k] = both(over)
+    k = min(found, key=lambda k: (found[k].p.yes, -found[k].span.mean))
+    told = f"of {len(found)} inner values {k:g} comes closest: {found[k].evidence}"
+    return one_of(found)._replace(evidence=told, span=found[k].span)
 
 
 # ---------------------------------------------------------------- several sentences
@@ -322,18 +292,15 @@ def every(*tests):
     return lambda v: both([t(v) for t in tests])
 
 
-def throughout(tests):
+@testing
+def throughout(v, tests):
     """All of several named tests hold, as `every`, with counts instead of the whole
     evidence.
 
     tests: {case in words: test}. Cases that were not run leave it undecided.
     """
-
-    def test(v):
-        found = reached(v, tests, f"one of {', '.join(tests)}")
-        return joined(found, counted(found))
-
-    return test
+    found = reached(v, tests, f"one of {', '.join(tests)}")
+    return joined(found, counted(found))
 
 
 def some(*tests):
@@ -362,9 +329,7 @@ def printed(paper, table=None, **where):
 
 
 def held(cases):
-    """A sentence about printed numbers from
-    {case: (does it hold, numbers in words)} -> Finding.
-    """
+    """A sentence about printed numbers {case: (does it hold, in words)}."""
     bad = {k: said for k, (good, said) in cases.items() if not good}
     where = "".join(f"; {k}: {said}" for k, said in bad.items())
     return sure(not bad, f"holds in {len(cases) - len(bad)} of {len(cases)}{where}")

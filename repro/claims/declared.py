@@ -28,8 +28,6 @@ papers/<paper>/claims.py: {python: name}, or {python: {name: arguments}} for a f
 that builds the test.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import fields
@@ -100,9 +98,7 @@ def cases(grid):
 
 
 def filled(value, case):
-    """A value with the words in braces replaced by the case; also inside lists and
-    mappings.
-    """
+    """A value, lists and mappings too, with the words in braces filled in."""
     if isinstance(value, dict):
         return {filled(k, case): filled(v, case) for k, v in value.items()}
     if isinstance(value, list):

@@ -18,8 +18,6 @@ papers/<paper>/deviations.yaml is a list of mappings:
     unmeasured  in place of an effect, the reason why there is none
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -134,9 +132,7 @@ def effects(entries, seeds):
 
 
 def effect(v, metric, e):
-    """One comparison at one tier -> columns of EFFECTS,
-    or None where a side was not run.
-    """
+    """One comparison at one tier -> columns of EFFECTS; None: a side was not run."""
     of = {"metric": metric, "dataset": e["dataset"]}
     data = v.kind(e["dataset"], e["ours"].get("study", ""))
     try:

@@ -6,15 +6,15 @@ difference over seeds, `sure` a property that no seed can change. `every` and `s
 findings together. The statistics are those of fedlib.measures.verdicts.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 
 from fedlib.measures import verdicts
-from fedlib.measures.verdicts import LEAST, LOOKS, P, Span
+from fedlib.measures.statistics import Interval
+from fedlib.measures.verdicts import LEAST, LEVEL, LOOKS, P
 from repro.claims.values import NotRun, NotTestable, say
 from repro.metrics import METRICS
 
@@ -33,7 +33,7 @@ class Finding(NamedTuple):
     p: P | None = None  # None: not a matter of chance
     kind: str = ""  # "sign": positive speaks for it; "equal": near 0 does
     metric: str = ""
-    span: Span | None = None  # of the difference that decides
+    span: Interval | None = None  # of the difference that decides
     margin: float = math.nan
     needs: float = math.nan  # seeds that would decide it
     gain: tuple | None = None  # (metric, place, run, rivals) whose gain a paper prints
@@ -52,7 +52,7 @@ def positive(metric, d, said, margin=None, words=("better", "worse")):
     p, s = verdicts.single(x, margin, margin), verdicts.span(x, margin)
     p = P(*map(float, p))
     holds = verdicts.verdict(p)
-    needs = math.nan if holds != "undecided" else verdicts.needed(x, margin)
+    needs = math.nan if holds != "undecided" else needed(x, margin)
     told = f"{said}: {told_sign(metric, s, holds, margin, words)}{later(holds, needs)}"
     return Finding(holds, told, (), "", p, "sign", metric, s, margin, needs)
 
@@ -70,7 +70,7 @@ def equal(metric, d, said, margin):
     holds = verdicts.verdict(p)
     needs = math.nan
     if holds == "undecided":
-        needs = verdicts.needed(margin - np.abs(x.mean()) + x - x.mean(), 0)
+        needs = needed(margin - np.abs(x.mean()) + x - x.mean(), 0)
     ends = "within" if holds == "yes" else "beyond" if holds == "no" else "against"
     told = (
         f"{said}: apart by {interval(metric, s)}, {ends} the margin of "
@@ -85,7 +85,7 @@ def sure(good, said):
 
 
 def interval(metric, s):
-    """A Span in words: "1.20 [0.40, 2.00], 5 seeds"."""
+    """An Interval in words: "1.20 [0.40, 2.00], 5 seeds"."""
     if math.isnan(s.lo):
         return f"{say(metric, s.mean)}, {seeds(s.n)}"
     ends = f"[{say(metric, s.lo)}, {say(metric, s.hi)}]"
@@ -103,10 +103,29 @@ def told_sign(metric, s, holds, margin, words):
     if holds == "alike":
         return f"no difference worth {at}: {interval(metric, s)}"
     verb = {"yes": f"{words[0]} by", "no": f"{words[1]} by"}.get(holds)
-    away = Span(-s.mean, -s.hi, -s.lo, s.n) if holds == "no" else s
+    away = -s if holds == "no" else s
     small = "small: less than the " * bool(verb and away.hi < margin)
     aside = f", {small}margin {at}" if margin else ""
     return f"{verb or 'difference'} {interval(metric, away)}{aside}"
+
+
+SEEDS = np.r_[LOOKS, LOOKS[-1] + 1 : 2001]
+HALF = stats.t.isf(LEVEL / 2, SEEDS - 1)  # an interval's half, over the standard error
+
+
+def needed(d, margin):
+    """At how many seeds would d [S] decide, if mean and deviation stay what they are?
+
+    The first of LOOKS, or else the smallest number beyond them; inf for never, nan for
+    a single seed, whose deviation is not known.
+    """
+    d = np.asarray(d, float)
+    if d.size < 2:
+        return math.nan
+    mean, sd = abs(d.mean()), d.std(ddof=1)
+    wide = max(mean, margin - mean)  # an interval of less than twice this decides
+    good = SEEDS[(SEEDS > d.size) & (HALF * sd / np.sqrt(SEEDS) < wide)]
+    return min(good.tolist(), default=math.inf)
 
 
 def later(holds, needs):
@@ -197,7 +216,7 @@ def turned(f):
     """What a finding denies."""
     other = {"yes": "no", "no": "yes"}.get(f.holds, f.holds)
     p = None if f.p is None else verdicts.contrary(f.p)
-    s = f.span and Span(-f.span.mean, -f.span.hi, -f.span.lo, f.span.n)
+    s = f.span and -f.span
     return f._replace(holds=other, p=p, span=s, gain=None)
 
 

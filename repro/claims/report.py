@@ -2,8 +2,6 @@
 `python -m repro.claims`, a command of the stage results of dvc.yaml.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

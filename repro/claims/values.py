@@ -2,9 +2,8 @@
 repro.claims.builders and by the claims of papers.
 """
 
-from __future__ import annotations
-
 import functools
+import inspect
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,20 @@ class NotRun(ResultError):
 
 class NotTestable(ResultError):
     """What is there cannot test a sentence; says why."""
+
+
+def testing(f):
+    """A function of the Values, or the reported table, and of what a claim says: as one
+    of what it says alone, which gives the test.
+    """
+    takes = inspect.signature(f)
+
+    @functools.wraps(f)
+    def builder(*args, **more):
+        takes.bind(None, *args, **more)  # what is missing is said before all tests
+        return lambda v: f(v, *args, **more)
+
+    return builder
 
 
 @dataclass(frozen=True)

@@ -239,12 +239,12 @@ CLASSES = "ant", "bee", "cow"
 FORMS = "rgb.png", "grey.png", "clear.png", "cmyk.jpg", "rgb.JPEG"
 
 
-def plant(root, layout, domains):
+def plant(folder, domains):
     """{path: brightness} of a small tree, pictures of every mode."""
     made, places = {}, itertools.product(domains, CLASSES, range(2))
     for k, (domain, name, i) in enumerate(places):
         form, v = FORMS[k % 5], 20 + 7 * k % 230
-        path = root / layout.folder / domain / name / f"{i}_{form}"
+        path = folder / domain / name / f"{i}_{form}"
         path.parent.mkdir(parents=True, exist_ok=True)
         picture, more = Image.new("RGB", (12, 9), (v, v // 2, v // 4)), {"quality": 95}
         if "grey" in form:
@@ -261,9 +261,10 @@ def plant(root, layout, domains):
 @pytest.mark.filterwarnings("ignore:.*not the data set of the papers")
 def test_domains_of_photographs(tmp_path):
     read = lambda which="DomainNet", **k: images.domainbed(which, tmp_path, 4, **k)
-    for which, layout in images.LAYOUTS.items():
-        made = plant(tmp_path, layout, PRESETS[which].domains)
-        (tmp_path / layout.folder / "splits").mkdir()
+    for which, (folder, *_) in images.LAYOUTS.items():
+        top = tmp_path / folder
+        made = plant(top, PRESETS[which].domains)
+        (top / "splits").mkdir()
         pool = read(which)
         assert pool.owners == tuple(PRESETS[which].domains) and pool.classes == CLASSES
         for r, path in enumerate(sorted(made)):
@@ -273,7 +274,7 @@ def test_domains_of_photographs(tmp_path):
             assert np.allclose(pool.x[r].mean((1, 2)) * 255, want, atol=4), path
     two = read(classes=["bee", "ant"])
     assert torch.equal(two.x, pool.x[pool.y < 2]) and two.classes == CLASSES[:2]
-    path, top = sorted(made)[5], tmp_path / layout.folder
+    path = sorted(made)[5]
     noise = np.random.default_rng(0).integers(0, 256, (64, 48, 3), np.uint8)
     Image.fromarray(noise).save(path, "PNG")
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])

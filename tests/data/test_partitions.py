@@ -98,7 +98,7 @@ def test_a_client_at_the_cap_gets_no_further_class(seed, alpha):
     m = p.counts(p.dirichlet(y, C, alpha, seed, 0), y, K)
     assert m[m.cumsum(1) - m >= len(y) / C].any(), "without the cap they go on"
     y = y[y != 4]  # a class that is missing, and one client
-    few, one = p.dirichlet_capped(y, 5, 1, seed, 0, K=40), p.dirichlet(y, 1, 1, K=40)
+    few, one = p.dirichlet_capped(y, 5, 1, seed, 0), p.dirichlet(y, 1, 1)
     for rows in (few, one):
         assert torch.cat(rows).sort().values.tolist() == [*range(len(y))]
 
@@ -116,7 +116,6 @@ def test_what_cannot_be_cut_is_refused():
     for act, *names in (
         (lambda: p.dirichlet(y, 20, 0.5), "20", "100"),
         (lambda: p.dirichlet_capped(y % 2, 3, 1), "3", "40"),
-        (lambda: p.dirichlet(y, 5, 1.0, K=9), "8"),
         (lambda: p.ring(y, 4, 2), "class 4", "3"),
     ):
         with pytest.raises(ValueError) as e:

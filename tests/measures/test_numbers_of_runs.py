@@ -10,7 +10,9 @@ from hypothesis.extra.numpy import arrays
 
 from fedlib.core.record import Record
 from fedlib.measures import curves, metrics, selection
+from repro import papers
 
+early = papers.module("fedas", "measures").early
 ACC = arrays(float, st.integers(2, 30), elements=st.floats(0.01, 1))
 
 
@@ -124,6 +126,6 @@ def test_early_accuracy():
     views = {("pre", "tuned", "test"): np.array([[0.0], [0.4], [0.8]])}
     views["post", "own", "test"] = np.array([[0.2], [0.3], [0.4], [0.5]])
     sparse = Record({"n": {"test": [5]}}, np.array([0, 2, 4]), views)
-    assert curves.early(sparse, "pre", "tuned") == pytest.approx(100 * (0.2 + 0.4) / 2)
+    assert early(sparse, "pre", "tuned") == pytest.approx(100 * (0.2 + 0.4) / 2)
     dense = Record({"n": {"test": [5]}}, np.arange(5), views)
-    assert curves.early(dense, "post", "own") == pytest.approx(100 * (0.2 + 0.3) / 2)
+    assert early(dense, "post", "own") == pytest.approx(100 * (0.2 + 0.3) / 2)

@@ -13,6 +13,7 @@ from scipy import stats
 from fedlib.measures import verdicts
 from fedlib.measures.statistics import average_ranks, interval, kde, paired, smooth
 from fedlib.measures.verdicts import ALPHA, LEAST, LEVEL, LOOKS, P
+from repro.claims.findings import needed
 
 RNG = np.random.default_rng(1)
 X = [2.0, 4.0, 9.0]
@@ -149,14 +150,14 @@ def test_sentences_put_together():
 
 def test_so_many_seeds_are_needed():
     for mean, sd in ((1.0, 1.0), (0.3, 0.5), (0, 1), (-0.7, 2)):
-        n = verdicts.needed(sample(5, mean, sd), 1.0)
+        n = needed(sample(5, mean, sd), 1.0)
         p = lambda k, m=mean, s=sd: verdicts.single(sample(k, m, s), 1.0)
         assert verdicts.verdict(p(n)) != "undecided"
         before = [k for k in LOOKS if k < n][-1:] or [LEAST - 1]
         assert all(verdicts.verdict(p(k)) == "undecided" for k in before)
-    assert verdicts.needed(sample(40, 1, 1), 1.0) == 41  # more than are there
-    assert np.isnan(verdicts.needed([1.0], 1.0))
-    assert verdicts.needed(sample(5, 0, 1), 0) == np.inf
+    assert needed(sample(40, 1, 1), 1.0) == 41  # more than are there
+    assert np.isnan(needed([1.0], 1.0))
+    assert needed(sample(5, 0, 1), 0) == np.inf
 
 
 def test_all_looks_together_err_in_alpha():

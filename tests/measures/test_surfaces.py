@@ -21,6 +21,7 @@ from repro import papers
 
 T = torch.float64
 eigenpairs = papers.module("plgu", "paths").eigenpairs
+like_loss = papers.module("plgu", "flatness").like_loss
 
 
 def images(network, N=24, side=12):
@@ -217,10 +218,10 @@ def test_area_is_the_mean_rise_in_a_disc():
 def test_sharpness_is_compared_at_the_losses_that_both_pass():
     loss, sharp, other = [0.4, 0.2, 0.1], [2.0, 4.0, 8.0], ([0.8, 0.16], [1.0, 5.0])
     twice = [2 * s for s in sharp]  # the law sharp = 0.8 / loss, and twice as sharp
-    assert sh.like_loss(loss, sharp, *other) == pytest.approx(0)
-    assert sh.like_loss(loss, twice, *other) == pytest.approx(math.log(2))
-    assert sh.like_loss(*other, loss, twice) == pytest.approx(-math.log(2))
-    assert math.isnan(sh.like_loss([0.4, 0.3], [1, 2], [0.2, 0.1], [1, 2]))
+    assert like_loss(loss, sharp, *other) == pytest.approx(0)
+    assert like_loss(loss, twice, *other) == pytest.approx(math.log(2))
+    assert like_loss(*other, loss, twice) == pytest.approx(-math.log(2))
+    assert math.isnan(like_loss([0.4, 0.3], [1, 2], [0.2, 0.1], [1, 2]))
 
 
 def test_fishers_diagonal_is_the_square_of_a_difference_quotient():
