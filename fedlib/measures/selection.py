@@ -26,7 +26,7 @@ Metric: TypeAlias = Callable[[np.ndarray], Any]  # accuracies [..., C] -> [...]
 
 
 def scored(rec: Record, view: str = "global", moment: str = "pre") -> np.ndarray:
-    """The rounds in which a view was; of a search's pilot validation rows are stored."""
+    """When a view was scored; of a pilot of a search validation rows are stored."""
     split = "test" if (moment, view, "test") in rec.views else "val"
     return rec.rounds[: len(rec[moment, view, split])]  # the last has no "post"
 
