@@ -143,7 +143,8 @@ def test_reported_stands_above_ours_and_the_best_is_bold():
 
 def test_effects_are_drawn_on_an_axis_of_their_kind():
     figures = re.compile(r'<figure class="forest">.*?</figure>', re.S).findall
-    (plot,) = [f for f in figures(page()) if "<b>FedGA is better" in f]
+    (plot,) = [f for f in figures(page()) if "<b>A title of its own.<" in f]
+    assert "<b>FedGA is better" in page("claims")
     assert re.findall(r'class="axis"><span>([^<]+)', plot) == ["points", "Gini"]
     points, gini = re.findall(r"<svg role.*?</svg>", plot, re.S)
     assert "1 yes, 1 no, 1 alike, 3 undecided" in points and "1 yes" in gini

@@ -201,7 +201,7 @@ reported} fedga Table 5\n:methods: FedGA FedAvg\n:transpose:\n:rules:
 reported} fedas Table 9
 verdicts}
 claimsummary} fedga
-forest} fedga-best
+forest} fedga-best\nA title of its own.
 forest} fedga-alone
 leads}\n:title: Side by side\n:panels: mean|worst\n:marks: stated|searched\none: fedga-best-{c,b}{|-1}\ntwo: fedga-best-{d,h}
 artefacts} fedga
