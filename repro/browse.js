@@ -24,7 +24,7 @@ const sideways = () => {
   return [`${root.scrollWidth} px wide on a screen of ${width}: ${wide ? `<${name}>` : "a long word"}`];
 };
 
-// Letters of a figure that nobody can read: smaller than 7 pixels, or three quarters below another label.
+// Letters of a figure that nobody can read: smaller than 9 pixels, or three quarters below another label.
 const letters = () => [...document.querySelectorAll("article figure svg")].flatMap(svg => {
   const all = [...svg.querySelectorAll("text")].map(text => {
     const { a, b } = text.getScreenCTM(), size = parseFloat(getComputedStyle(text).fontSize) * Math.hypot(a, b);
@@ -32,10 +32,13 @@ const letters = () => [...document.querySelectorAll("article figure svg")].flatM
   }).filter(t => t.said && t.box.width);
   const shared = (a, b) => Math.max(0, Math.min(a.right, b.right) - Math.max(a.left, b.left)) * Math.max(0, Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top));
   const covers = (a, b) => shared(a, b) > 0.75 * Math.min(a.width * a.height, b.width * b.height);
-  const tiny = all.find(t => t.size < 7), pairs = all.flatMap((t, i) => all.slice(i + 1).map(other => [t, other]));
+  const tiny = all.find(t => t.size < 9), pairs = all.flatMap((t, i) => all.slice(i + 1).map(other => [t, other]));
   const pair = pairs.find(([t, other]) => covers(t.box, other.box)), of = svg.closest("figure").id || "a figure";
   return [...(tiny ? [`${of}: letters of ${tiny.size.toFixed(1)} pixels, ${tiny.said}`] : []), ...(pair ? [`${of}: ${pair[0].said} and ${pair[1].said} lie on one another`] : [])];
 });
+
+// Sections that the page does not list at its right.
+const contents = () => document.querySelectorAll("article h2").length > 1 && !document.querySelector(".bd-sidebar-secondary nav a") ? ["no list of its sections"] : [];
 
 // A drawing has one name as a whole (repro.bookcheck sees to it), and the rows of a long table are made alike: the rest would only cost axe-core time.
 const shorter = () => document.querySelectorAll("svg > :not(title), tbody > tr:nth-child(n + 40)").forEach(e => e.remove());
@@ -63,4 +66,4 @@ const joined = async pages => {
   await MathJax.typesetPromise();
 };
 
-window.asked = { settled, sideways, letters, shorter, dark, joined };
+window.asked = { settled, sideways, letters, contents, shorter, dark, joined };

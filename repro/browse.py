@@ -6,9 +6,9 @@
 Where repro.bookcheck reads the files, this looks at what becomes of them: wide and on a
 phone, light and dark. It says, page by page, what a reader
 would stumble over, and fails if there is anything: an error of a script, a file that is
-missing or comes from another host, a page that scrolls sideways, letters of a figure
-that are tiny or lie on one another, what axe-core calls a serious or critical barrier,
-a page that is too heavy.
+missing or comes from another host, a page that scrolls sideways or does not list its
+sections, letters of a figure that are tiny on a phone or lie on one another, what
+axe-core calls a serious or critical barrier, a page that is too heavy.
 
 It needs Chromium and no net. Where there is none it says so and passes. The pages share
 one browser and load once each: it changes size and looks. A chapter takes seven
@@ -113,7 +113,9 @@ def look(context, axe, path: Path) -> Iterator[str]:
         page.evaluate("asked.settled()")
         files = {f for url in asked if (f := local(url)) and f.is_file()}
         page.set_viewport_size(PHONE)
-        yield from page.evaluate("[...asked.sideways(), ...asked.letters()]")
+        yield from page.evaluate(
+            "[...asked.sideways(), ...asked.letters(), ...asked.contents()]"
+        )
         page.set_viewport_size(WIDE)
         page.evaluate("asked.shorter()")
         yield from barriers(axe, page, RULES, "light")

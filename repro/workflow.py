@@ -22,7 +22,7 @@ def draw(steps):
         frame = {"boxstyle": "round,pad=0.012", "edgecolor": c, "lw": 1.6}
         corner, size = (x - 0.155, y - 0.085), (0.31, 0.17)
         ax.add_patch(FancyBboxPatch(corner, *size, facecolor="none", **frame))
-        ax.text(x, y + 0.055, who, ha="center", va="center", fontsize=8, color=c)
+        ax.text(x, y + 0.055, who, ha="center", va="center", fontsize=8.5, color=c)
         ax.text(x, y - 0.025, what, ha="center", va="center", fontsize=8.5)
     xy = [(x, y) for _, _, x, y in steps]
     for (x0, y0), (x1, y1), bend in zip(xy, xy[1:] + xy[:1], (-0.2, 0, 0, 0, -0.2)):

@@ -70,8 +70,10 @@ def named(r):
 
 class Forest(Directive):
     """{forest} fedga, or {forest} fedga-best: the claims of a paper family by family,
-    or one family; without argument those of all papers, a fold for each.
+    or one family, with its content as a title; without a name those of all papers.
     """
+
+    has_content = True
 
     def run(self):
         name = " ".join(self.arguments)

@@ -77,7 +77,7 @@ class Onward(Frame):
 
 
 class Plan(Directive):
-    """{plan}: the weeks of book/course/plan.yaml, a table; minutes are those of the
+    """{plan} [brief]: the weeks of book/course/plan.yaml; minutes are those of the
     pages. An exercise for a class is named by its label, ex-<page>-class.
     """
 

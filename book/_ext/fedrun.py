@@ -26,7 +26,10 @@ def line(docname, url):
     """The line below the title of a notebook's page."""
     name = f"{docname}.ipynb"
     link = addnodes.download_reference("", "download", reftarget=f"/../{name}")
-    out = said("Run this page: ", "make lab", " in a checkout, then open ", name, " (")
+    again = "dvc repro " + docname.removeprefix("notebooks/").replace("/", "@")
+    out = said(
+        "Drawn again by ", again, "; opened by ", "make lab", ", as ", name, " ("
+    )
     out += [link, nodes.Text("). ")]
     if url:
         folder = url.rstrip("/").rpartition("/")[2]

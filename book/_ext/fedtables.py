@@ -231,16 +231,17 @@ class Reported(Directive):
 
 
 class Artefacts(Directive):
-    """{artefacts} [fedga]: every table and figure of the papers, where it stands, how
-    many pairs of methods stand as printed, and the command that draws it; of a paper
-    also its notebooks.
+    """{artefacts} fedga: every table and figure of a paper, what stands as printed, and
+    the command that draws it; without a name the places of all papers' as links. Where
+    lines "fedga: Figure 12: its question" follow, a card for each paper, with the share
+    that stands as printed, its notebooks and that figure.
     """
+
+    has_content = True
 
     def run(self):
         found = self.asked("artefacts", "paper", "artefact")
-        if self.arguments:
-            return self.draw("of_paper", found, self.notebooks(found[0]["paper"]))
-        return self.draw("every_artefact", grouped(found, "paper"))
+        return self.draw("artefacts", grouped(found, "paper"))
 
     def notebooks(self, paper):
         """{name: link} of its pages, tables first."""

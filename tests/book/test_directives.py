@@ -103,7 +103,16 @@ def test_reported_stands_above_ours_and_the_best_is_bold():
     rows = re.search(r'id="ledger".*?<tbody>(.*?)</tbody>', page("ledger"), re.S)[1]
     assert rows.count("<tr id=") == 14 and "2 of 4 pairs as printed" in rows
     assert 'data-verdict="some pairs as printed"' in rows
-    assert "A cloud fedga@one" in seen(tables("artefacts", "artefacts")[0])
+    assert "A cloud dvc repro fedga@one" in seen(tables("index", "artefacts")[0])
+    links = '<a href="notebooks/fedga/one.html#fedga-figure-9" title="A cloud">Figure 9'
+    assert links in page("artefacts")
+    (card,) = re.findall(
+        '<section class="card-paper">(?=<a).*?</section>', page(), re.S
+    )
+    said = (
+        "Figure 9: A cloud FedGA Whom? no pair is decided by our seeds one what holds"
+    )
+    assert said in seen(card)
     (speeds,) = tables("index", "speeds")
     assert seen(speeds) == "small large loop 1 1 fedlib 16"
     assert re.findall(r'rect width="([\d.]+)', speeds) == ["6.2", "6.2", "100.0"]
@@ -134,7 +143,8 @@ def test_reported_stands_above_ours_and_the_best_is_bold():
 
 def test_effects_are_drawn_on_an_axis_of_their_kind():
     figures = re.compile(r'<figure class="forest">.*?</figure>', re.S).findall
-    (plot,) = [f for f in figures(page()) if "<b>FedGA is better" in f]
+    (plot,) = [f for f in figures(page()) if "<b>A title of its own.<" in f]
+    assert "<b>FedGA is better" in page("claims")
     assert re.findall(r'class="axis"><span>([^<]+)', plot) == ["points", "Gini"]
     points, gini = re.findall(r"<svg role.*?</svg>", plot, re.S)
     assert "1 yes, 1 no, 1 alike, 3 undecided" in points and "1 yes" in gini

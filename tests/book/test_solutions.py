@@ -38,7 +38,7 @@ def test_bytes_and_groups():
 
 
 # blocks that need what stands elsewhere: data, a server, another package
-ALONE = {*"deploy intro measuring_fairness own_model start which_number".split()}
+ALONE = {*"deploy measuring_fairness own_model start which_number".split()}
 
 
 def test_the_code_on_pages_runs(tmp_path, monkeypatch):

@@ -201,10 +201,11 @@ reported} fedga Table 5\n:methods: FedGA FedAvg\n:transpose:\n:rules:
 reported} fedas Table 9
 verdicts}
 claimsummary} fedga
-forest} fedga-best
+forest} fedga-best\nA title of its own.
 forest} fedga-alone
 leads}\n:title: Side by side\n:panels: mean|worst\n:marks: stated|searched\none: fedga-best-{c,b}{|-1}\ntwo: fedga-best-{d,h}
 artefacts} fedga
+artefacts}\nfedga: Figure 9: Whom?\nThe end.
 deviations} fedga FedGA
 sends} FedGA
 speeds}
@@ -221,6 +222,7 @@ fig} alpha-0\n:name: fig-steps\n:frames: alpha-*\n:label: alpha\n:values: 1 10\n
 arrows}\n:start: 1,0.2; -0.6,0.9\n:alt: Two arrows.\nDrag them.
 play} alpha\n:name: fig-play\nWords.
 plan}
+plan} brief
 slides}"""
 OTHERS = {"ledger": ["ledger}"], "artefacts": ["artefacts}"], "plain": []}
 OTHERS |= {"claims": ["claims}", "forest}"], "bibliography": ["bibliography}"]}
