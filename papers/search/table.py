@@ -50,7 +50,7 @@ def doubled(method):
 def seeds_of(decided, twice):
     """Every number of both studies, and of the best of three."""
     one, two = (run.seeds(rules=(RULE,)) for run in (decided, twice))
-    two["method"] = two.method.map(doubled)
+    two = two.assign(method=two.method.map(doubled), study=decided.name)
     return pd.concat([one, two, best_of_three(decided, one)], ignore_index=True)
 
 
