@@ -73,7 +73,7 @@ def smooth(data: pd.DataFrame, *columns: str, window: int = 10):
     a wider one shows itself rather than the run.
     """
     runs = data.groupby([k for k in ONE_RUN if k in data], sort=False)
-    window = max(1, min(window, runs.size().min() // 5))
+    window = max(1, min(window, int(runs.size().min()) // 5))
     moved = runs[list(columns)].transform(lambda v: statistics.smooth(v, window))
     words = f" (mean of {window} evaluations)" * (window > 1)
     return data.assign(**moved), "round" + words
