@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from ..core.clients import Clients
-from ..core.engine import first_not_finite
+from ..core.engine import finite
 from ..core.files import read_tensors, sources, write_tensors
 from ..core.method import Method, overrides
 from ..core.task import SPLITS
@@ -171,7 +171,7 @@ class Client:
         with torch.no_grad():
             mine = steps.get(on, {})
             new, out = turn(self.method, self.c, self.fed, about, down, mine)
-        if first_not_finite([x[None] for x in leaves(new) + leaves(out)]) is not None:
+        if not finite([x[None] for x in leaves(new) + leaves(out)]).all():
             raise ValueError("the trained model is not finite: lower lr")
         self.refuse_rows(out)
         if overrides(self.method, "client") and (about["receive"] or about["train"]):
