@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.func import vmap
 
 from . import scoring
 from .errors import ClientError, is_number, is_whole, listed, refuse, short
 from .random import seed_of, tag
+from .shards import mapped, stacked
 from .tree import pick, sent, stack, tmap, unstack
 
 FEW = 4  # clients: batching fewer saves nothing
@@ -99,10 +99,10 @@ class Clients:
         return ids, self.task.shards(self.seed, self.t, self.R, ids, self.plans)
 
     def stacked(self, ids):
-        """(tree of M shards, its row -> shard)."""
+        """Their shards as one."""
         if (key := tuple(ids.tolist())) not in self.made:
             at, anyhow = (self.seed, self.t, self.R), self.how == "vmap"
-            self.made[key] = self.task.stacked(*at, ids, self.plans, anyhow)
+            self.made[key] = stacked(self.task, *at, ids, self.plans, anyhow)
         return self.made[key]
 
     def each(self, f, trees, cohort, stage, what=()):
@@ -112,13 +112,14 @@ class Clients:
         alone = self.how == "auto" and (len(ids) < FEW or stage in self.single)
         if not (alone or self.how == "loop"):
             try:
-                return self.at_once(f, trees, ids, stage, what)
+                return self.at(f, trees, self.stacked(ids), ALL_AT_ONCE, stage, what)
             except ClientError:
                 if self.how == "vmap":
                     raise
                 self.single.add(stage)  # if it is a mistake, it is met again
         calls = zip(ids.tolist(), zip(*[unstack(t, len(ids)) for t in trees], S))
-        return stack([self.alone(f, args, c, stage, what) for c, args in calls])
+        one = lambda c, args: self.at(f, args[:-1], args[-1], c, stage, what)
+        return stack([one(*call) for call in calls])
 
     def keep(self, f, down, clients, cohort, stage):
         """mine, up = f(down, mine, shard) at every client -> up [M, ...]; rows of
@@ -134,7 +135,7 @@ class Clients:
 
         def one(c, d, s):
             row = pick(clients, c)  # f may return what it was given: a copy
-            out = self.alone(g, (d, tmap(torch.clone, row), s), c, stage)
+            out = self.at(g, (d, tmap(torch.clone, row)), s, c, stage)
             tmap(torch.Tensor.copy_, row, out["mine"])
             return out["up"]
 
@@ -155,20 +156,10 @@ class Clients:
         """Those of ids that are still in the round: here, all."""
         return ids
 
-    def at_once(self, f, trees, ids, stage, what=()):
-        data, shard_of = self.stacked(ids)
-        f_rows = vmap(lambda d, *ts: f(*ts, shard_of(d)))
-        out = self.repeated(f, shard_of(data), trees, stage, what)
-        return out or self.call(f_rows, [data, *trees], ALL_AT_ONCE, stage)
-
-    def alone(self, f, args, c, stage, what=()):
-        """f(*args) at client c; its shard is the last of them."""
-        out = self.repeated(f, args[-1], args[:-1], stage, what)
-        return out or self.call(f, args, c, stage)
-
-    def repeated(self, *args):
-        """What a recorder gives, where there is one, else None."""
-        return self.recorder and self.recorder(self, *args)
+    def at(self, f, trees, shard, c, stage, what=()):
+        """f(*trees, shard) at client c, or at many."""
+        out = self.recorder and self.recorder(self, f, shard, trees, stage, what)
+        return out or self.call(mapped, (f, shard, trees), c, stage)
 
     def call(self, f, args, c, stage):
         """f(*args); whatever it raises names the client, the round and the stage."""

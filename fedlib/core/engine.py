@@ -36,7 +36,6 @@ from .tree import Tree, leaves, pick, put, rows, sent, sub, subset, tmap
 
 Cohort: TypeAlias = int | Callable[[int], Sequence[int] | Tensor] | None
 
-NAMED = "seed cohort every guests own microscope reach precision"
 BEFORE = -1  # the round in which client and server states are made
 
 
@@ -94,7 +93,7 @@ def run(
     task = getattr(method, "task", None) if task is None else task
     given.check_run(method, task, cohort, own)
     device, path = given.checked_device(device), given.checked_folder(folder)
-    task = task.to(device)
+    task, way = task.to(device), recorded.MODE.get(device.type)
     fed = Federation(
         bind(method, task),
         task,
@@ -103,10 +102,9 @@ def run(
         splits=tuple(splits),
         init=given.checked_start(init, task),
         folder=RunFolder(path, checkpoint_every, keep_state),
-        recorder=recorded.Recorder(at)
-        if (at := recorded.MODE.get(device.type))
-        else None,
-        **subset(told, NAMED.split()),
+        recorder=recorded.Recorder(way) if way else None,
+        **subset(told, "seed cohort every guests own microscope".split()),
+        **subset(told, ("reach", "precision")),
     )
     if record := fed.folder.finished(Record.of(fed)):
         return record

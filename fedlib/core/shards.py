@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from .random import LazyKey, seed_of, tag
 from .tree import batched, deep, sent, tmap, unstack
@@ -116,6 +117,12 @@ class Shard:
     t = property(lambda self: self.draws.t)
     R = property(lambda self: planned(self.draws.rounds))
     key = property(lambda self: LazyKey(self.draws.key, self.t, self.cid))
+
+    @property
+    def held(self):
+        """What it knows of its clients, as a tree."""
+        return {k: v for k, v in vars(self).items() if isinstance(v, Tensor)}
+
     known = property(lambda self: self.change is None)  # its rows, beforehand
 
     def on(self, plan):
@@ -324,11 +331,18 @@ def shards(task, seed, t, R, ids, plans):
 
 
 def stacked(task, seed, t, R, ids, plans, anyhow=True):
-    """The same shards for vmap: (a tree [M, ...], its row -> shard)."""
+    """The same as one, of which each `held` is a stack [M]."""
     draws = Draws(task, seed, t, R, tuple(ids.tolist()), plans, anyhow)
     at = torch.arange(len(ids), device=task.x.device)
-    data = {"at": at, "n": sizes(task, ids), "cid": sent(ids, at.device)}
-    return data, lambda d: Shard(draws, d["n"], d["cid"], d["at"])
+    return Shard(draws, sizes(task, ids), sent(ids, at.device), at)
+
+
+def mapped(f, shard, trees):
+    """f(*trees, shard), under vmap where the shard is of many clients."""
+    if shard.at is None:
+        return f(*trees, shard)
+    one = lambda held, *trees: f(*trees, replace(shard, **held))
+    return vmap(one)(shard.held, *trees)
 
 
 def sizes(task, ids):

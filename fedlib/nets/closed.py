@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, zip_longest
 
 import torch
 import torch.nn.functional as F
@@ -79,10 +79,10 @@ class Closed(Rows):
         new, size = tmap(torch.empty_like, w), sum(x[0].nbytes for x in w.values())
         many = max(1, TOGETHER[shard.task.x.device.type] // size)
         for k, steps in (tables := shard.ready(timetables, many))[1].items():
-            ids, *table = tables[0][k].values()
+            ids, n, rows = tables[0][k].values()
             W = self._joined(pick(rest | w, ids))
             to = self._joined(pick(rest | anchor, ids)) if anchor else []
-            walk(shard.task, (*table, *steps), W, to, self.moving(w), how)
+            walk(shard.task, (rows, n, *steps), W, to, self.moving(w), how)
             write = lambda x, y, ids=ids: x.index_copy_(0, ids, y)
             tmap(write, new, self._parted(W, w))
         return new
@@ -149,7 +149,7 @@ def walk(task, table, W, to, moves, how):
     """Move the layers `moves` of the stacks W [M, out, in + 1] in place along the
     clients' batches; those with most steps come first.
 
-    table: see `timetable`. to: where the pull of `how` = (lr, momentum, decay, mu)
+    table: see `timetables`. to: where the pull of `how` = (lr, momentum, decay, mu)
     leads, stacks like W.
     """
     V = [torch.zeros_like(x) for x in W] if how[1] else []
@@ -251,43 +251,34 @@ def backward(W, z, d, moves):
 
 
 def timetables(draws, name, many):
-    """The timetables of clients, so many at a time: ({k: {"ids", "rows", "n"}}, {k:
-    (steps, idle)}). Where clients are to look as if they had more steps, they are idle
-    at the end, in batches of no rows."""
-    plans, (most, B) = draws.drawn(name), draws.bounds.get(name, ((), 0))
-    first = sorted(range(len(plans)), key=lambda i: -len(plans[i][1]))
-    longer = dict(zip(first, most))
-    fill = lambda i, n: n + [0] * (longer.get(i, 0) - len(n))
-    trees, known = {}, {}
-    for k, ids in enumerate(torch.tensor(first).split(many)):
-        own = [(plans[i][0], fill(i, plans[i][1])) for i in ids.tolist()]
-        rows, n, steps = timetable(own, B)
-        trees[k], known[k] = {"ids": ids, "rows": rows, "n": n}, (steps, bool(most))
-    return trees, known
-
-
-def timetable(plans, most=0):
     """The batches of clients, step by step, and in a step client by client; who has
     finished is left out of the steps that follow.
 
-    plans: [(rows, lengths of batches)] of the clients, most steps first. Returns rows
-    [S, B], row numbers of all S batches, padded by their first; n [S], how many of them
-    are real; and the steps: batch `begin` is the first, k clients take it, batches have
-    at most B rows, and all so many (full). most: B, of other clients too.
+    So many clients at a time, most steps first: ({k: {"ids", "rows", "n"}}, {k: (steps,
+    idle)}) with rows [S, B], row numbers of all S batches, padded by their first; n
+    [S], how many of them are real; and the steps: batch `begin` is the first, k clients
+    take it, batches have at most B rows, and all so many (full). Where clients are to
+    look like others, they are idle at the end, in batches of no rows.
     """
-    lengths = [n for _, n in plans]
-    step = [t for own in lengths for t in range(len(own))]
-    n = torch.tensor([b for own in lengths for b in own], dtype=torch.long)
-    order = torch.tensor(step, dtype=torch.long).argsort(stable=True)
-    first, n = (n.cumsum(0) - n)[order, None], n[order]
-    i = torch.arange(most or (int(n.max()) if len(n) else 0))
-    rows = torch.cat([r for r, _ in plans])
-    at = torch.where(i < n[:, None], first + i, first)
-    rows = rows[at.clamp(max=len(rows) - 1) if most else at]
-    steps, begin, known = [], 0, n.tolist()
-    for k in Counter(step).values():
-        now = known[begin : begin + k]
-        B = most or max(now)
-        steps.append((begin, k, B, not most and min(now) == B))
-        begin += k
-    return rows, n, steps
+    plans, (most, widest) = draws.drawn(name), draws.bounds.get(name, ((), 0))
+    first = sorted(range(len(plans)), key=lambda i: -len(plans[i][1]))
+    padded = ((i, *plans[i], T) for i, T in zip_longest(first, most, fillvalue=0))
+    filled = [(i, r, n + [0] * (T - len(n))) for i, r, n, T in padded]
+    trees, known = {}, {}
+    for begin in range(0, len(plans), many):
+        ids, rows, lengths = zip(*filled[begin : begin + many])
+        step = [t for own in lengths for t in range(len(own))]
+        n = torch.tensor([b for own in lengths for b in own], dtype=torch.long)
+        order = torch.tensor(step, dtype=torch.long).argsort(stable=True)
+        at, n = (n.cumsum(0) - n)[order, None], n[order]
+        i = torch.arange(widest or (int(n.max()) if len(n) else 0))
+        rows, at = torch.cat(rows), torch.where(i < n[:, None], at + i, at)
+        trees[begin] = {"ids": torch.tensor(ids), "n": n}
+        trees[begin]["rows"] = rows[at.clamp(max=len(rows) - 1) if most else at]
+        steps, S = [], 0
+        for k in Counter(step).values():
+            now = n[S : S + k].tolist()
+            steps.append((S, k, widest or max(now), not most and min(now) == max(now)))
+            S += k
+        known[begin] = steps, bool(most)
+    return trees, known

@@ -17,7 +17,7 @@ from fedlib.core.clients import cohort_of
 from fedlib.core.local import adam, grad, in_parts, sgd
 from fedlib.core.pool import Groups, describe, parity
 from fedlib.core.random import fold, normal, seed_of, tag, uniform
-from fedlib.core.shards import Batch, Plan, as_slice, draw
+from fedlib.core.shards import Batch, Plan, as_slice, draw, mapped, stacked
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.nets import MLP
 from fedlib.pieces.simplex import project, project_box, simplex_qp
@@ -176,8 +176,7 @@ def test_adam_is_torchs(network):
                 p[k].data = v
         want.append({k: v.detach() for k, v in p.items()})
     fit = lambda s: adam(grad(task.loss), w, s, 0.03, **how, decay=0.1)
-    data, make = task.stacked(0, 0, 1, ids, plans)
-    at_once = torch.func.vmap(lambda d: fit(make(d)))(data)
+    at_once = mapped(fit, stacked(task, 0, 0, 1, ids, plans), ())
     for c, s in enumerate(task.shards(0, 0, 1, ids, plans)):
         assert max(gap(a, want[c]) for a in (fit(s), tree.pick(at_once, c))) < 1e-7
 
