@@ -79,9 +79,9 @@ def cut(plan, N, batch):
 def draw(rows, plan, seed, batch):
     """A plan's batches of rows [N]: (row numbers in their order, batches' lengths)."""
     N, (one, lengths) = len(rows), cut(plan, len(rows), batch)
-    if not N:
-        return rows, []
-    g, order = torch.Generator().manual_seed(seed), [rows[:0]]
+    if not lengths:
+        return rows[:0], []
+    g, order = torch.Generator().manual_seed(seed), []
     if plan.poisson:  # empty batches are left out
         B = one[0]
         steps = plan.steps or plan.epochs * -(-N // B)
@@ -94,7 +94,8 @@ def draw(rows, plan, seed, batch):
             n = max(1, int(plan.block * N))
             first = int(torch.randint(N - n + 1, (1,), generator=g))
         order.append(r[first : first + sum(one)])
-    return torch.cat(order)[: sum(lengths)], lengths
+    order = torch.cat(order) if len(order) > 1 else order[0]
+    return order[: sum(lengths)], lengths
 
 
 # ---------------------------------------------------------------- what a client holds
@@ -214,17 +215,14 @@ def made(task, rows, lengths, key, name, size, first):
 
 
 def whole_split(task, c, name):
-    """Every row of a client's split in one batch; kept where the rows are a slice."""
+    """Every row of a client's split in one batch, as a view where they are a slice."""
     if (c, name) not in task.cache:
         rows = task.rows_of(c, SPLIT_OF[name])
-        at, r = as_slice(rows), rows.to(task.x.device)
-        i = r if at is None else at
-        a = None if task.a is None else task.a[i]
-        b = Batch(task.x[i], task.y[i], a, None, r, None, EVERY_ROW)
-        if at is None:
-            return b
-        task.cache[c, name] = b
-    return task.cache[c, name]
+        task.cache[c, name] = rows.to(task.x.device), as_slice(rows)
+    r, at = task.cache[c, name]
+    i = r if at is None else at
+    a = None if task.a is None else task.a[i]
+    return Batch(task.x[i], task.y[i], a, None, r, None, EVERY_ROW)
 
 
 def as_slice(rows):

@@ -275,9 +275,9 @@ def timetables(draws, name, many):
         rows, at = torch.cat(rows), torch.where(i < n[:, None], at + i, at)
         trees[begin] = {"ids": torch.tensor(ids), "n": n}
         trees[begin]["rows"] = rows[at.clamp(max=len(rows) - 1) if most else at]
-        steps, S = [], 0
+        steps, S, sizes = [], 0, n.tolist()
         for k in Counter(step).values():
-            now = n[S : S + k].tolist()
+            now = sizes[S : S + k]
             steps.append((S, k, widest or max(now), not most and min(now) == max(now)))
             S += k
         known[begin] = steps, bool(most)

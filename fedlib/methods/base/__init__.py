@@ -1,2 +1,1 @@
-"""The baselines: plain averaging, the controls beside it, and fine-tuning before use.
-"""
+"""The baselines: plain averaging, the controls beside it, and fine-tuning before use."""

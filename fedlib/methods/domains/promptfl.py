@@ -46,6 +46,8 @@ class PromptFL(Uniform):
         "cosine", "fall of the step size", "their code", ("cosine", "constant")
     )
 
+    waits = "Not recorded on a GPU: sentences are cut at the longest."
+
     def __post_init__(self):
         super().__post_init__()
         if self.task is not None and not isinstance(self.task.network, Prompts):
