@@ -69,8 +69,8 @@ def run(
     the network's own, drawn with `seed`.
     how: "loop", clients one after another, or "vmap", all at once, which changes no
     number beyond rounding; None: see `clients.mode`. precision: of local training on a
-    GPU; "tf32": products and convolutions with 10 bits of mantissa, quicker, and another
-    result. There stages are recorded, see `recorded`.
+    GPU, where stages are recorded (see `recorded`); "tf32": products and convolutions
+    with 10 bits of mantissa, which is quicker and gives other numbers.
     folder: for checkpoint and record; an unfinished run there goes on to the same bits,
     a finished one is returned, one that diverged raises again. checkpoint_every: in
     seconds. keep_state: what server and clients hold at the end is kept, too; then

@@ -1,1 +1,1 @@
-"""The baselines: plain averaging, the controls beside it, and fine-tuning before use."""
+"""The baselines: averaging, the controls beside it, and fine-tuning before use."""
