@@ -68,17 +68,19 @@ def bounded(shard):
     for name, plan in (draws.plans | whole).items():
         if (key := ("cuts", plan)) not in task.cache:
             n = [len(task.rows_of(c, plan.split)) for c in range(task.C)]
-            task.cache[key] = [cut(plan, k, task.batch)[1] for k in n]
-        cuts = task.cache[key]
-        steps, up = [len(v) for v in cuts], max(map(len, cuts))
-        here = max(steps[c] for c in draws.who)
+            cuts = [cut(plan, k, task.batch)[1] for k in n]
+            widest = max((b for v in cuts for b in v), default=0)
+            alike = all(v == cuts[0] for v in cuts)
+            task.cache[key] = [len(v) for v in cuts], widest, alike
+        steps, widest, alike = task.cache[key]
+        up, here = max(steps), max(steps[c] for c in draws.who)
         if plan.poisson or here > LONGEST:
             raise ValueError(f"plan {name!r}: its lengths are chance, or {here} steps")
-        if shard.at is not None and M < task.C and any(v != cuts[0] for v in cuts):
+        if shard.at is not None and M < task.C and not alike:
             while here <= int(FINER * up) < up:
                 up = int(FINER * up)
             most = sorted((T for T in steps if T <= up), reverse=True)[:M]
-            bounds[name] = most, max(n for v in cuts for n in v)
+            bounds[name] = most, widest
     return replace(draws, bounds=bounds, cache={}) if bounds else draws
 
 

@@ -20,7 +20,7 @@ def both(make, **more):
         with pytest.MonkeyPatch.context() as m:
             m.setitem(recorded.MODE, "cpu", way)
             try:
-                yield run(make(), **{"every": 3} | more)
+                yield run(make(), every=3, **more)
             except Diverged as e:
                 yield e
 
@@ -37,13 +37,13 @@ def test_a_stage_is_recorded_once(monkeypatch):
     counted = lambda self, *args: met.append(self) or call(self, *args)
     monkeypatch.setattr(recorded.Recording, "__call__", counted)
     cohort = [[0, 5], [2, 4], [3, 1], []].__getitem__  # of 3, 3 and 5 steps at most
-    [*both(lambda: FedAvg(toy()), how="vmap", rounds=3, cohort=cohort)]
+    [*both(lambda: FedAvg(toy()), how="vmap", cohort=cohort)]
     assert len(met) == 3 and met[0] is met[1] is not met[2]
 
 
 def test_a_model_that_is_not_finite_is_named_a_round_late():
     bad = lambda: Broken(toy(), event="diverge")
-    a, b = both(bad, how="loop", cohort=lambda t: [5, 3, 1], rounds=4)
+    a, b = both(bad, how="loop", cohort=lambda t: [5, 3, 1])
     assert (b.client, b.round) == (a.client, a.round) == (3, 1)
     assert same(seen(a.record), seen(b.record))
 
