@@ -39,8 +39,7 @@ class Quadratic:
 
 def quadratic(centres, n=None, batch=10**6):
     """Client i: n_i training rows (default 1), one validation and one test row, all
-    equal to centres[i] [P].
-    """
+    equal to centres[i] [P]."""
     b = torch.as_tensor(centres, dtype=torch.float64)
     n, one = n or [1] * len(b), [1] * len(b)
     x = torch.cat([b.repeat_interleave(torch.tensor(n), 0), b, b])

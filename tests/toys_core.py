@@ -16,8 +16,7 @@ __all__ = ["GROUPS", "Noisy", "Normed", "gap", "rows", "same", "seen", "toy"]
 @dataclass(frozen=True)
 class Noisy(FedAvg):
     """FedAvg with every kind of state: a log that begins late, a number per client,
-    noise from keys, a question.
-    """
+    noise from keys, a question."""
 
     def client(self, w, shard):
         return {"met": shard.n * 0, "last": w}
@@ -39,8 +38,7 @@ class Noisy(FedAvg):
 
 def gap(a, b):
     """Largest difference of two trees (or lists of tensors); NaN against NaN is none,
-    against a number infinite.
-    """
+    against a number infinite."""
     a, b = (leaves(t) if isinstance(t, dict) else t for t in (a, b))
     a, b, worst = [*map(torch.as_tensor, a)], [*map(torch.as_tensor, b)], 0.0
     assert [x.shape for x in a] == [y.shape for y in b], "trees of different structure"

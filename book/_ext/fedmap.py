@@ -1,6 +1,6 @@
 """{methodsmap}: all methods in one table, made from the methods themselves: which
 functions of the round a class has of its own, what its messages hold by
-results/bytes.csv, and what fedlib/methods/limits.py says of it.
+results/bytes.csv, and what fedlib/methods/limits.toml says of it.
 """
 
 import inspect

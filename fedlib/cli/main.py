@@ -34,7 +34,7 @@ def show(method):
             facts = f.metadata["what"], *(f"{k} {f.metadata[k]}" for k in more)
             print(f"  {f.name} = {f.default}:", "; ".join(facts))
     bib = fedlib.cite(method) if m.card else ""
-    print(f"\nsource: {m.__module__}\n\n{bib}")
+    print(f"\nsource: {m.__module__}\n{m.waits}\n{bib}")
 
 
 def run(

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.func import vmap
 
 from . import scoring
 from .errors import ClientError, is_number, is_whole, listed, refuse, short
 from .random import seed_of, tag
-from .tree import pick, stack, tmap, unstack
+from .shards import mapped, stacked
+from .tree import pick, sent, stack, tmap, unstack
 
 FEW = 4  # clients: batching fewer saves nothing
+LARGE = 2**20  # parameters of convolutions that fill a GPU by themselves
 ALL_AT_ONCE = "(all at once; how='loop' says which)"
 
 
@@ -59,11 +60,15 @@ def stragglers(C, portion=0.5, every=5, exchanged=False):
 
 def mode(task, device):
     """How clients are executed where nobody says: "vmap" on a GPU ("auto" for a module
-    that a user brings); on a processor "auto" where a network has its descent in closed
-    form, else "loop": grouped convolutions are slower than one after another."""
-    if device.type != "cpu":
-        return "auto" if hasattr(task.network, "identity") else "vmap"
-    return "auto" if getattr(task.network, "descend", None) else "loop"
+    that a user brings), but "loop" for large convolutions; on a processor "auto" where
+    a network has its descent in closed form, else "loop": grouped convolutions are
+    slower than one after another."""
+    if device.type == "cpu":
+        return "auto" if getattr(task.network, "descend", None) else "loop"
+    sizes = task.shapes.values()
+    if any(len(s) > 2 for s in sizes) and sum(s.numel() for s in sizes) >= LARGE:
+        return "loop"
+    return "auto" if hasattr(task.network, "identity") else "vmap"
 
 
 @dataclass
@@ -82,6 +87,8 @@ class Clients:
     R: int | None
     how: str = "loop"
     single: set = field(default_factory=set)
+    precision: str = "float32"
+    recorder: Any = None  # what runs recorded stages; see `recorded`
 
     def __post_init__(self):
         self.R, self.plans = self.method.horizon(self.R), self.method.plans()
@@ -92,50 +99,53 @@ class Clients:
         return ids, self.task.shards(self.seed, self.t, self.R, ids, self.plans)
 
     def stacked(self, ids):
-        """(tree of M shards, its row -> shard)."""
+        """Their shards as one."""
         if (key := tuple(ids.tolist())) not in self.made:
             at, anyhow = (self.seed, self.t, self.R), self.how == "vmap"
-            self.made[key] = self.task.stacked(*at, ids, self.plans, anyhow)
+            self.made[key] = stacked(self.task, *at, ids, self.plans, anyhow)
         return self.made[key]
 
-    def each(self, f, trees, cohort, stage):
-        """f(*rows, shard) for every client; trees and result [M, ...]."""
+    def each(self, f, trees, cohort, stage, what=()):
+        """f(*rows, shard) for every client; trees and result [M, ...]. what: f depends
+        on, beside the stage."""
         ids, S = cohort
         alone = self.how == "auto" and (len(ids) < FEW or stage in self.single)
         if not (alone or self.how == "loop"):
             try:
-                return self.at_once(f, trees, ids, stage)
+                return self.at(f, trees, self.stacked(ids), ALL_AT_ONCE, stage, what)
             except ClientError:
                 if self.how == "vmap":
                     raise
                 self.single.add(stage)  # if it is a mistake, it is met again
         calls = zip(ids.tolist(), zip(*[unstack(t, len(ids)) for t in trees], S))
-        return stack([self.call(f, args, c, stage) for c, args in calls])
+        one = lambda c, args: self.at(f, args[:-1], args[-1], c, stage, what)
+        return stack([one(*call) for call in calls])
 
     def keep(self, f, down, clients, cohort, stage):
         """mine, up = f(down, mine, shard) at every client -> up [M, ...]; rows of
         `clients` [C, ...] change in place, in the loop one by one, so that C models are
         held once."""
         ids, S = cohort
+        g = lambda *args: dict(zip(("mine", "up"), f(*args)))
         if self.how != "loop":
-            g = lambda *args: dict(zip(("mine", "up"), f(*args)))
-            out = self.each(g, (down, pick(clients, ids)), cohort, stage)
-            put = lambda x, y: x.index_copy_(0, ids.to(x.device), y)
-            tmap(put, clients, out["mine"])
+            there = sent(ids, self.task.x.device)
+            out = self.each(g, (down, pick(clients, there)), cohort, stage)
+            tmap(lambda x, y: x.index_copy_(0, there, y), clients, out["mine"])
             return out["up"]
 
         def one(c, d, s):
             row = pick(clients, c)  # f may return what it was given: a copy
-            new, up = self.call(f, (d, tmap(torch.clone, row), s), c, stage)
-            tmap(torch.Tensor.copy_, row, new)
-            return up
+            out = self.at(g, (d, tmap(torch.clone, row)), s, c, stage)
+            tmap(torch.Tensor.copy_, row, out["mine"])
+            return out["up"]
 
         return stack([*map(one, ids.tolist(), unstack(down, len(ids)), S)])
 
     def ask(self, question, tree, clients, cohort):
         """What clients answer to question(tree, mine, shard) [M, ...]."""
         f = lambda mine, shard: question(tree, mine, shard)
-        return self.each(f, (pick(clients, cohort[0]),), cohort, "ask")
+        there = sent(cohort[0], self.task.x.device)
+        return self.each(f, (pick(clients, there),), cohort, "ask")
 
     def score(self, method, down, clients, cohort, splits, views=None, receives=None):
         """What clients get right, see `scoring.score`."""
@@ -146,26 +156,30 @@ class Clients:
         """Those of ids that are still in the round: here, all."""
         return ids
 
-    def at_once(self, f, trees, ids, stage):
-        data, shard_of = self.stacked(ids)
-        f_rows = vmap(lambda d, *ts: f(*ts, shard_of(d)))
-        return self.call(f_rows, [data, *trees], ALL_AT_ONCE, stage)
+    def at(self, f, trees, shard, c, stage, what=()):
+        """f(*trees, shard) at client c, or at many."""
+        out = self.recorder and self.recorder(self, f, shard, trees, stage, what)
+        return out or self.call(mapped, (f, shard, trees), c, stage)
 
     def call(self, f, args, c, stage):
         """f(*args); whatever it raises names the client, the round and the stage."""
         try:
-            with float32():
+            with self.arithmetic(stage):
                 return f(*args)
         except Exception as e:
             raise ClientError(c, self.t, stage, f"{type(e).__name__}: {e}") from e
 
-
-@contextmanager
-def float32():
-    """Convolutions on a GPU in float32, where cuDNN would take 10 bits of mantissa."""
-    cudnn = torch.backends.cudnn
-    before, cudnn.allow_tf32 = cudnn.allow_tf32, False
-    try:
-        yield
-    finally:
-        cudnn.allow_tf32 = before
+    @contextmanager
+    def arithmetic(self, stage):
+        """Products and convolutions on a GPU in float32, where it might take 10 bits of
+        mantissa; it does so in local training at precision "tf32"."""
+        parts = torch.backends.cudnn, torch.backends.cuda.matmul
+        before = [part.allow_tf32 for part in parts]
+        few = stage == "local" and self.precision == "tf32"
+        try:
+            for part in parts:
+                part.allow_tf32 = few
+            yield
+        finally:
+            for part, was in zip(parts, before):
+                part.allow_tf32 = was

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from . import given
+from . import given, recorded
 from .clients import Clients, cohort_of, mode
 from .errors import Diverged, is_whole
 from .folder import RunFolder
@@ -31,7 +32,7 @@ from .method import Method, Round, overrides
 from .random import fold
 from .record import Record
 from .task import Task
-from .tree import Tree, leaves, pick, put, rows, sub, subset, tmap
+from .tree import Tree, leaves, pick, put, rows, sent, sub, subset, tmap
 
 Cohort: TypeAlias = int | Callable[[int], Sequence[int] | Tensor] | None
 
@@ -46,6 +47,7 @@ def run(
     cohort: Cohort = None,
     every: int = 1,
     how: str | None = None,
+    precision: str = "float32",
     splits: Sequence[str] = ("test", "val"),
     guests: bool = False,
     own: bool = False,
@@ -66,7 +68,9 @@ def run(
     rounds between two evaluations. init: weights {name: tensor} to start from; None:
     the network's own, drawn with `seed`.
     how: "loop", clients one after another, or "vmap", all at once, which changes no
-    number beyond rounding; None: see `clients.mode`.
+    number beyond rounding; None: see `clients.mode`. precision: of local training on a
+    GPU, where stages are recorded (see `recorded`); "tf32": products and convolutions
+    with 10 bits of mantissa, which is quicker and gives other numbers.
     folder: for checkpoint and record; an unfinished run there goes on to the same bits,
     a finished one is returned, one that diverged raises again. checkpoint_every: in
     seconds. keep_state: what server and clients hold at the end is kept, too; then
@@ -89,7 +93,7 @@ def run(
     task = getattr(method, "task", None) if task is None else task
     given.check_run(method, task, cohort, own)
     device, path = given.checked_device(device), given.checked_folder(folder)
-    task = task.to(device)
+    task, way = task.to(device), recorded.MODE.get(device.type)
     fed = Federation(
         bind(method, task),
         task,
@@ -98,7 +102,9 @@ def run(
         splits=tuple(splits),
         init=given.checked_start(init, task),
         folder=RunFolder(path, checkpoint_every, keep_state),
-        **subset(told, "seed cohort every guests own microscope reach".split()),
+        recorder=recorded.Recorder(way) if way else None,
+        **subset(told, "seed cohort every guests own microscope".split()),
+        **subset(told, ("reach", "precision")),
     )
     if record := fed.folder.finished(Record.of(fed)):
         return record
@@ -140,6 +146,9 @@ class Federation:
     reach: Any = None
     # the stages that could not be batched although how = "auto", see `Clients`
     single: set = field(default_factory=set)
+    precision: str = "float32"
+    recorder: Any = None
+    later: list = field(default_factory=list)  # what waits for a GPU, see `soon`
 
     # ------------------------------------------------------------------ the rounds
     def rounds(self, progress, upto, on_round):
@@ -164,6 +173,7 @@ class Federation:
                 if self.folder.due():
                     self.keep(state, record)
                 bar.update()
+                self.settle(bool(on_round))
                 try:
                     stop = bool(on_round) and on_round(t, record.so_far(state)) is True
                 except BaseException:
@@ -217,6 +227,7 @@ class Federation:
             run.keep(receive, down, clients, listeners, "receive")
         if t % self.every and not last:
             return None
+        self.settle()
         everybody = run.shards(self.everybody)
         down = method.send(server, self.everybody)
         scores = run.score(method, down, clients, everybody, self.splits, None, as_if)
@@ -235,11 +246,12 @@ class Federation:
             if len(here := run.present(ids)) < len(ids):  # elsewhere, some are late
                 turn, ids = (t, run, run.shards(here)), here
                 down = method.send(server, ids)
-            bad = first_not_finite([*leaves(up), *leaves(pick(clients, ids))])
-            if bad is not None:
-                record.meta["diverged"] = {"client": int(ids[bad]), "round": t}
-                raise Diverged(**record.meta["diverged"], record=record)
+            there = sent(ids, self.task.x.device)
+            good = finite([*leaves(up), *leaves(pick(clients, there))])
+            self.settle()  # the round before, while this one is computed
+            self.soon(self.check, record, t, ids, good)
         if scores:
+            self.settle()
             self.after_training(turn, down, up, clients, record, scores)
         if up:
             if self.microscope and "w" in up:
@@ -249,8 +261,26 @@ class Federation:
             seen = self.server_sees(turn, clients, record)
             server = method.aggregate(server, up, seen)
             log |= server.pop("log", {})
-        record.log(t, ids, log)
+        self.soon(record.log, t, ids, log)
         return {"server": server, "clients": clients, "t": t + 1}
+
+    def soon(self, f, *args):
+        """f(*args), which waits for numbers; where stages are recorded a round later,
+        so that the host is ahead of the GPU."""
+        self.later.append(lambda: f(*args))
+        self.settle(not self.recorder)
+
+    def settle(self, now=True):
+        """Do what was to be done soon."""
+        while now and self.later:
+            self.later.pop(0)()
+
+    def check(self, record, t, ids, good):
+        """Raise Diverged, if some model of the clients ids is not finite."""
+        if not bool(good.all()):
+            bad = int(ids[int((~good).nonzero()[0])])
+            record.meta["diverged"] = {"client": bad, "round": t}
+            raise Diverged(**record.meta["diverged"], record=record)
 
     def server_sees(self, turn, clients, record):
         """What the server knows in a round beside its state; `ask` puts a question to
@@ -266,7 +296,7 @@ class Federation:
             record.count("answer", named(answers))
             return answers
 
-        key = fold(torch.tensor(self.seed, device=self.task.x.device), t, -999)
+        key = fold(self.key, t, -999)
         return Round(t, self.method.horizon(self.R), key, ask, cohort[0])
 
     # ------------------------------------------------------------ scored besides
@@ -300,6 +330,10 @@ class Federation:
     # ------------------------------------------------------- for the lines above
     everybody = property(lambda self: torch.arange(self.task.C))
 
+    @cached_property
+    def key(self):
+        return torch.tensor(self.seed, device=self.task.x.device)
+
     @property
     def w(self):
         """The weights before round 0."""
@@ -310,15 +344,19 @@ class Federation:
         if self.reach:
             return self.reach(self, t)
         who = self.method, self.task, self.seed, t, self.R
-        return Clients(*who, self.how, self.single)
+        how = self.how, self.single, self.precision, self.recorder
+        return Clients(*who, *how)
 
     def keep(self, state, record):
+        self.settle()
         self.folder.keep(state, self.noted(record))
 
     def noted(self, record):
-        """The record, with the stages that could not be batched."""
+        """The record, with the stages that could not be batched, or recorded."""
         if self.single:
             record.meta["single"] = sorted(self.single)
+        if self.recorder and self.recorder.refused:
+            record.meta["refused"] = self.recorder.refused
         return record
 
 
@@ -338,8 +376,7 @@ def microscope(task, down, up):
     }
 
 
-def first_not_finite(stacks):
-    """The first row [M] at which some tensor [M, ...] is not finite, or None."""
+def finite(stacks):
+    """Which rows [M] of all tensors [M, ...] are finite."""
     sums = [x.reshape(len(x), -1).sum(1) for x in stacks if x.is_floating_point()]
-    ok = torch.stack(sums).isfinite().all(0) if sums else torch.tensor(True)
-    return None if bool(ok.all()) else int((~ok).nonzero()[0])
+    return torch.stack(sums).isfinite().all(0) if sums else torch.tensor([True])

@@ -36,6 +36,7 @@ VALUES = {  # argument -> (is it fine?, what to give)
     "every": (within(1), "a whole number >= 1"),
     "seed": (within(0), f"a whole number from 0 to {SEEDS} (2^63 - 1)"),
     "how": (one_of(None, "loop", "vmap"), "'loop', 'vmap' or None"),
+    "precision": (one_of("float32", "tf32"), "'float32' or 'tf32'"),
     "checkpoint_every": (
         within(0, fine=is_number),
         "seconds, 0 or more (0: after every round)",

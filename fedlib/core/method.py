@@ -115,6 +115,8 @@ class Method:
     ruled: ClassVar[bool] = True
     # does round t depend on the number of rounds, as a step size that falls to zero?
     plans_ahead: ClassVar[bool] = False
+    # what keeps some stage from being recorded on a GPU, see `recorded`
+    waits: ClassVar[str] = ""
     # views that are also scored after training, before the next download
     post: ClassVar[tuple[str, ...]] = ()
 

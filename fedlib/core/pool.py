@@ -185,8 +185,7 @@ class Pool(NamedTuple):
             source has none
     a       [N] int64, the group of each sample by a sensitive attribute, or None
     groups  what these groups are, or None
-    classes names of the classes, for models that read them; () where they have none
-    """
+    classes names of the classes, for models that read them; () where they have none"""
 
     name: str
     x: Tensor

@@ -60,7 +60,11 @@ def fold(key, *tags):
     while isinstance(key, LazyKey):
         key, tags = key.key, key.tags + tags
     for g in tags:
-        key = _mix(key + (torch.as_tensor(g, device=key.device) + 1) * GOLDEN)
+        if isinstance(g, int):  # no tensor: a GPU would be waited for
+            step = ((g + 1) * GOLDEN + 2**63) % 2**64 - 2**63
+        else:
+            step = (torch.as_tensor(g, device=key.device).long() + 1) * GOLDEN
+        key = _mix(key + step)
     return key
 
 

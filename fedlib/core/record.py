@@ -83,7 +83,7 @@ class Record:
         meta = identity(method, task) | {
             **{"kind": task.kind, "clients": task.C, "owners": list(task.owners)},
             **{"rounds": run.R, "seed": run.seed, "every": run.every, "how": run.how},
-            "precision": "float32",
+            "precision": run.precision,
             "cohort": cohort if cohort is None or isinstance(cohort, int) else "given",
             "device": torch.cuda.get_device_name(device) if cuda else CPU,
             **{"torch": torch.__version__, "commit": commit(), "source": source()},

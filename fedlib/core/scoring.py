@@ -91,7 +91,8 @@ def at_each(method, stacks, run, shards, rows, names):
             found[k] = dict(enumerate(map(fill, of_rows)))
         return found
 
-    found = run.each(at_client, stacks, shards, "views")
+    what = type(method), rows.splits, names and tuple(names), L, len(stacks)
+    found = run.each(at_client, stacks, shards, "views", what)
     real = found.pop("").bool()
     return {k: [v[real] for v in of.values()] for k, of in found.items()}
 

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from .random import LazyKey, seed_of, tag
-from .tree import batched, deep, unstack
+from .tree import batched, deep, sent, tmap, unstack
 
 GATHER = 2**25  # bytes of a plan's rows that are fetched in one go
 PADDED = 2**17  # bytes of a client's rows that may be padded in one batch
@@ -63,30 +64,37 @@ class Plan(NamedTuple):
 SPLIT_OF = {"all": "train", "val": "val", "test": "test", NEIGHBOURS: NEIGHBOURS}
 
 
+def cut(plan, N, batch):
+    """Lengths of the batches of N rows in one pass, and in all; with `poisson` as they
+    are expected."""
+    B, n = min(plan.batch or batch, N), N
+    if plan.block < 1:
+        n = max(1, int(plan.block * N))
+    full, rest = divmod(n, B) if N else (0, 0)
+    one = [B] * full + [rest] * (rest > 0 and not (plan.last == "drop" and full))
+    passes = -(-plan.steps // max(1, len(one))) if plan.steps else plan.epochs
+    return one, (one * passes)[: plan.steps]
+
+
 def draw(rows, plan, seed, batch):
     """A plan's batches of rows [N]: (row numbers in their order, batches' lengths)."""
-    N, B = len(rows), min(plan.batch or batch, len(rows))
-    if not N:
-        return rows, []
-    g = torch.Generator().manual_seed(seed)
+    N, (one, lengths) = len(rows), cut(plan, len(rows), batch)
+    if not lengths:
+        return rows[:0], []
+    g, order = torch.Generator().manual_seed(seed), []
     if plan.poisson:  # empty batches are left out
+        B = one[0]
         steps = plan.steps or plan.epochs * -(-N // B)
         draws = (torch.rand(N, generator=g, dtype=torch.float32) for _ in range(steps))
         some = [rows[u < B / N] for u in draws]
         return torch.cat(some), [len(b) for b in some if len(b)]
-    order, lengths, epoch = [rows], [], 0
-    while len(lengths) < plan.steps if plan.steps else epoch < plan.epochs:
-        one = rows[torch.randperm(N, generator=g)] if plan.shuffle else rows
+    for _ in range(0, len(lengths), len(one)):
+        r, first = rows[torch.randperm(N, generator=g)] if plan.shuffle else rows, 0
         if plan.block < 1:
             n = max(1, int(plan.block * N))
             first = int(torch.randint(N - n + 1, (1,), generator=g))
-            one = one[first : first + n]
-        full, rest = divmod(len(one), B)
-        cut = [B] * full + [rest] * (rest > 0 and not (plan.last == "drop" and full))
-        order.append(one[: sum(cut)])
-        lengths, epoch = lengths + cut, epoch + 1
-    lengths = lengths[: plan.steps]
-    order = torch.cat(order[1:]) if len(order) > 2 else order[-1]
+        order.append(r[first : first + sum(one)])
+    order = torch.cat(order) if len(order) > 1 else order[0]
     return order[: sum(lengths)], lengths
 
 
@@ -110,6 +118,12 @@ class Shard:
     t = property(lambda self: self.draws.t)
     R = property(lambda self: planned(self.draws.rounds))
     key = property(lambda self: LazyKey(self.draws.key, self.t, self.cid))
+
+    @property
+    def held(self):
+        """What it knows of its clients, as a tree."""
+        return {k: v for k, v in vars(self).items() if isinstance(v, Tensor)}
+
     known = property(lambda self: self.change is None)  # its rows, beforehand
 
     def on(self, plan):
@@ -132,8 +146,8 @@ class Shard:
         """f(w, batch) -> [] of every row of a split. f names no tensor of this client
         but w: clients too unequal to be padded are looked at one after another."""
         d = self.draws
-        padded = d.anyhow or deep() or not unequal(d.task, name)
-        if self.at is None or self.change or padded:
+        alike = d.anyhow or deep() or not unequal(d.task, name)
+        if self.at is None or self.change or alike:
             return f(w, self.all(name))
 
         def one_by_one(tree):
@@ -148,9 +162,9 @@ class Shard:
         """No batch of this plan is padding only, for any client at hand."""
         return not self.change and (self.at is None or self.padded(self.plan)[1])
 
-    def plans(self):
-        """[(row numbers, batches' lengths)] along the plan, of all clients at hand."""
-        return self.draws.drawn(self.plan)
+    def ready(self, make, *args):
+        """`Draws.ready` along the plan, of all clients at hand."""
+        return self.draws.ready(make, self.plan, *args)
 
     def batches(self, name, key=None):
         found = (self.alone if self.at is None else self.among)(name, key)
@@ -161,22 +175,22 @@ class Shard:
         if name in SPLIT_OF:
             yield whole_split(task, d.who[0], name)
             return
-        ((rows, lengths),), size = d.drawn(name), d.size(name)
-        many = max(1, GATHER // max(1, task.x[0].nbytes * size))
+        (own, lengths), size = d.ready(in_order, name), d.size(name)
+        rows, many = own["rows"], max(1, GATHER // max(1, task.x[0].nbytes * size))
         for i in range(0, len(lengths), many):
-            cut = lengths[i : i + many]
-            r, rows = rows[: sum(cut)].to(task.x.device), rows[sum(cut) :]
-            yield from made(task, r, cut, key, name, size, i)
+            some = lengths[i : i + many]
+            r, rows = rows[: sum(some)], rows[sum(some) :]
+            yield from made(task, r, some, key, name, size, i)
 
     def padded(self, name):
         """All clients' batches, drawn outside vmap: inside, nothing is random."""
-        if name not in self.draws.cache:
-            batched(lambda tree: self.draws.padded(name) and tree, {"at": self.at})
-        return self.draws.padded(name)
+        if (padded, name) not in self.draws.cache:
+            batched(lambda t: self.draws.ready(padded, name) and t, {"at": self.at})
+        return self.draws.ready(padded, name)
 
     def among(self, name, key):
-        padded, size = self.padded(name)[0], self.draws.size(name)
-        mine = (v[self.at] for v in padded.values())  # [T, B]
+        found, size = self.padded(name)[0], self.draws.size(name)
+        mine = (v[self.at] for v in found.values())  # [T, B]
         for j, (r, m) in enumerate(zip(*mine)):
             yield next(made(self.task, r, [len(r)], key, name, size, j))._replace(m=m)
 
@@ -201,17 +215,14 @@ def made(task, rows, lengths, key, name, size, first):
 
 
 def whole_split(task, c, name):
-    """Every row of a client's split in one batch; kept where the rows are a slice."""
+    """Every row of a client's split in one batch, as a view where they are a slice."""
     if (c, name) not in task.cache:
         rows = task.rows_of(c, SPLIT_OF[name])
-        at, r = as_slice(rows), rows.to(task.x.device)
-        i = r if at is None else at
-        a = None if task.a is None else task.a[i]
-        b = Batch(task.x[i], task.y[i], a, None, r, None, EVERY_ROW)
-        if at is None:
-            return b
-        task.cache[c, name] = b
-    return task.cache[c, name]
+        task.cache[c, name] = rows.to(task.x.device), as_slice(rows)
+    r, at = task.cache[c, name]
+    i = r if at is None else at
+    a = None if task.a is None else task.a[i]
+    return Batch(task.x[i], task.y[i], a, None, r, None, EVERY_ROW)
 
 
 def as_slice(rows):
@@ -234,6 +245,9 @@ class Draws:
     who: tuple
     plans: dict
     anyhow: bool = True  # pad however unequal the clients are
+    # of some plans: the most steps of the clients, most first, and of rows in a batch;
+    # where there are fewer, padding makes them as many
+    bounds: dict = field(default_factory=dict)
     cache: dict = field(default_factory=dict)
 
     @cached_property
@@ -259,30 +273,41 @@ class Draws:
         plan, seed = self.plans[name], seed_of(self.seed, self.t, c, tag(name))
         return draw(self.task.rows_of(c, plan.split), plan, seed, self.task.batch)
 
-    def padded(self, name):
-        """({"i": rows [M, T, B], "m": mask}, whether no batch is empty). Padding
-        repeats a row of the client's own."""
-        task, cache, key = self.task, self.cache, ("padded", name)
-        if name in SPLIT_OF and len(self.who) == task.C:  # the same in every round
-            cache, key = task.cache, (self.who, name)
-        if not self.anyhow and unequal(task, name):
-            raise ValueError(f"{task.name}: most of {name!r} would be padding")
+    def ready(self, make, name, *args):
+        """make(draws, name, *args) -> (a tree of tensors, what else there is to know),
+        with the tensors where the data are."""
+        cache, key = self.cache, (make, name, *args)
+        if name in SPLIT_OF and len(self.who) == self.task.C:  # in every round the same
+            cache, key = self.task.cache, (self.who, *key)
         if key not in cache:
-            cache[key] = self.pad(self.drawn(name))
+            tensors, more = make(self, name, *args)
+            cache[key] = tmap(lambda x: sent(x, self.task.x.device), tensors), more
         return cache[key]
 
-    def pad(self, each):
-        T = max((len(lengths) for _, lengths in each), default=0)
-        B = max((n for _, lengths in each for n in lengths), default=0)
-        i = torch.zeros(len(each), T, B, dtype=torch.long)
-        m = torch.zeros(i.shape, dtype=self.task.x.dtype)
-        for k, (rows, lengths) in enumerate(each):
-            own = self.task.rows_of(self.who[k], "train")
-            i[k] = own[0] if len(own) else 0
-            for j, r in enumerate(rows.split(lengths) if lengths else ()):
-                i[k, j, : len(r)], m[k, j, : len(r)] = r, 1
-        device = self.task.x.device
-        return {"i": i.to(device), "m": m.to(device)}, bool((m.sum(2) > 0).all())
+
+def in_order(draws, name):
+    """({"rows": row numbers}, lengths of batches) of a client alone."""
+    ((rows, lengths),) = draws.drawn(name)
+    return {"rows": rows}, lengths
+
+
+def padded(draws, name):
+    """({"i": rows [M, T, B], "m": mask}, whether no batch is empty). Padding repeats a
+    row of the client's own."""
+    task, each, bound = draws.task, draws.drawn(name), draws.bounds.get(name)
+    if not draws.anyhow and unequal(task, name):
+        raise ValueError(f"{task.name}: most of {name!r} would be padding")
+    T = max((len(lengths) for _, lengths in each), default=0)
+    B = max((n for _, lengths in each for n in lengths), default=0)
+    T, B = (bound[0][0], bound[1]) if bound else (T, B)
+    i = torch.zeros(len(each), T, B, dtype=torch.long)
+    m = torch.zeros(i.shape, dtype=task.x.dtype)
+    for k, (rows, lengths) in enumerate(each):
+        own = task.rows_of(draws.who[k], "train")
+        i[k] = own[0] if len(own) else 0
+        for j, r in enumerate(rows.split(lengths) if lengths else ()):
+            i[k, j, : len(r)], m[k, j, : len(r)] = r, 1
+    return {"i": i, "m": m}, not bound and bool((m.sum(2) > 0).all())
 
 
 def unequal(task, name):
@@ -299,16 +324,23 @@ def unequal(task, name):
 # ---------------------------------------------------------------- making them
 def shards(task, seed, t, R, ids, plans):
     """The shards of the clients ids [M], one after another."""
-    for n, cid, c in zip(sizes(task, ids), ids.to(task.x.device), ids.tolist()):
+    for n, cid, c in zip(sizes(task, ids), sent(ids, task.x.device), ids.tolist()):
         yield Shard(Draws(task, seed, t, R, (c,), plans), n, cid)
 
 
 def stacked(task, seed, t, R, ids, plans, anyhow=True):
-    """The same shards for vmap: (a tree [M, ...], its row -> shard)."""
+    """The same as one, of which each `held` is a stack [M]."""
     draws = Draws(task, seed, t, R, tuple(ids.tolist()), plans, anyhow)
     at = torch.arange(len(ids), device=task.x.device)
-    data = {"at": at, "n": sizes(task, ids), "cid": ids.to(at.device)}
-    return data, lambda d: Shard(draws, d["n"], d["cid"], d["at"])
+    return Shard(draws, sizes(task, ids), sent(ids, at.device), at)
+
+
+def mapped(f, shard, trees):
+    """f(*trees, shard), under vmap where the shard is of many clients."""
+    if shard.at is None:
+        return f(*trees, shard)
+    one = lambda held, *trees: f(*trees, replace(shard, **held))
+    return vmap(one)(shard.held, *trees)
 
 
 def sizes(task, ids):
@@ -317,4 +349,4 @@ def sizes(task, ids):
         guests = [g[0] for g in reversed(task.guests)]  # numbered from the end
         known = [*task.train, *guests]
         task.cache["sizes"] = task.x.new_tensor([len(rows) for rows in known])
-    return task.cache["sizes"][ids.to(task.x.device)]
+    return task.cache["sizes"][sent(ids, task.x.device)]

@@ -394,10 +394,6 @@ class Task:
         """[M shards] of the clients ids [M], for execution one after another."""
         return list(shards.shards(self, seed, t, R, ids, plans))
 
-    def stacked(self, seed, t, R, ids, plans, anyhow=True):
-        """The same under vmap: (a tree [M, ...], row of it -> shard)."""
-        return shards.stacked(self, seed, t, R, ids, plans, anyhow)
-
     @cached_property
     def cache(self):
         """Batches that are the same in every round."""

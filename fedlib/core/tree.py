@@ -103,6 +103,13 @@ def unstack(stack_, M):
     return [build(stack_, row) for row in zip(*rows_)]
 
 
+def sent(x, device):
+    """A tensor on a device, which is not waited for."""
+    if device.type == "cuda" and x.device.type == "cpu":
+        x = x.pin_memory()
+    return x.to(device, non_blocking=True)
+
+
 def broadcast(tree, ids):
     """The same tree for all of `ids`: a leading [M] of stride 0, no memory."""
     return tmap(lambda x: x.expand(len(ids), *x.shape), tree)

@@ -47,8 +47,7 @@ class Given:
     """inputs: a DataFrame of numbers and words, or a tensor of numbers [N, ...]. names:
     {what messages call it: one value per row [N]} of label, client and perhaps group.
     attribute: what the groups differ in. own: the network is the user's. task: what it
-    became. The others: see from_frame.
-    """
+    became. The others: see from_frame."""
 
     inputs: Any
     names: dict

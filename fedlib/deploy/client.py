@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from ..core.clients import Clients
+from ..core.engine import finite
 from ..core.errors import refuse_if
 from ..core.files import read_tensors, sources, write_tensors
 from ..core.method import Method, overrides
@@ -159,8 +160,8 @@ class Client:
         with torch.no_grad():
             mine = steps.get(on, {})
             new, out = turn(self.method, self.c, self.fed, about, down, mine)
-        finite = all(x.isfinite().all() for x in leaves(new) + leaves(out))
-        refuse_if(not finite, "the trained model is not finite: lower lr")
+        whole = finite([x[None] for x in leaves(new) + leaves(out)]).all()
+        refuse_if(not whole, "the trained model is not finite: lower lr")
         self.refuse_rows(out)
         if keeps and (about["receive"] or about["train"]):
             kept = {k: v for k, v in steps.items() if k in (on, about["done"])}

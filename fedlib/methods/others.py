@@ -23,8 +23,7 @@ GROUP = "fedlib.methods"
 
 class Methods(UserDict[str, type[Method]]):
     """The methods by their names. Those of other packages are added when somebody
-    first reads it: their modules import this one. "FedGA+FT" is Tuned.
-    """
+    first reads it: their modules import this one. "FedGA+FT" is Tuned."""
 
     def __init__(self, own):
         self.own, self.waiting = dict(own), None
@@ -59,8 +58,7 @@ def half_imported(module):
 
 def loaded(point, known):
     """The class of an entry point; None and a warning where it is no method, or has a
-    name that is taken.
-    """
+    name that is taken."""
     cls, why = known.get(point.name), "there is a method of that name"
     if cls and f"{cls.__module__}:{cls.__qualname__}" == point.value:
         return None

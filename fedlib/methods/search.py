@@ -47,8 +47,7 @@ def step(m: Method) -> str:
 
 def declared(m: Method) -> dict[str, Sequence[Any]]:
     """{hyper-parameter: values}: the first BESIDE that a method declares several values
-    of; around another one (Tuned, "FedGA+FT") those of that one, too.
-    """
+    of; around another one (Tuned, "FedGA+FT") those of that one, too."""
     grid = lambda f: f.metadata.get("grid") or ()
     several = [(f.name, g) for f in fields(m) if len(g := grid(f)) > 1]
     inner = declared(m.inner) if isinstance(m, Wrap) else {}

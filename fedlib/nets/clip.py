@@ -89,7 +89,8 @@ class Adapter(Towers):
         return F.normalize(x * A, dim=-1)
 
     def out(self, w, z):
-        return self.cosines(z, self.text.to(z))
+        text = vars(self)["text"] = self.text.to(z.device)  # sent there once
+        return self.cosines(z, text.to(z))
 
 
 @dataclass(frozen=True, eq=False)

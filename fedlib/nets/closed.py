@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, zip_longest
 
 import torch
 import torch.nn.functional as F
@@ -70,21 +70,19 @@ class Closed(Rows):
         trees = {"w": w, "rest": rest or {}, "anchor": anchor if mu else {}}
         how = lr, momentum, decay, mu
         # n is there for a client whose trees are everybody's
-        f = lambda trees, n: self._descent(shard.task, shard.plans(), how, **trees)
+        f = lambda trees, n: self._descent(shard, how, **trees)
         return batched(f, trees, shard.n)
 
-    def _descent(self, task, plans, how, w, rest, anchor):
-        """The models w [M, ...] of M clients after their batches. plans: (rows, lengths
-        of batches) of each. Clients of like numbers of steps move together, as many as
-        a cache holds."""
+    def _descent(self, shard, how, w, rest, anchor):
+        """The models w [M, ...] of M clients after their batches. Clients of like
+        numbers of steps move together, as many as a cache holds."""
         new, size = tmap(torch.empty_like, w), sum(x[0].nbytes for x in w.values())
-        device = task.x.device
-        many = max(1, TOGETHER[device.type] // size)
-        most_first = sorted(range(len(plans)), key=lambda i: -len(plans[i][1]))
-        for ids in torch.tensor(most_first, device=device).split(many):
+        many = max(1, TOGETHER[shard.task.x.device.type] // size)
+        for k, steps in (tables := shard.ready(timetables, many))[1].items():
+            ids, n, rows = tables[0][k].values()
             W = self._joined(pick(rest | w, ids))
             to = self._joined(pick(rest | anchor, ids)) if anchor else []
-            walk(task, [plans[i] for i in ids.tolist()], W, to, self.moving(w), how)
+            walk(shard.task, (rows, n, *steps), W, to, self.moving(w), how)
             write = lambda x, y, ids=ids: x.index_copy_(0, ids, y)
             tmap(write, new, self._parted(W, w))
         return new
@@ -147,14 +145,15 @@ class MLP(Closed):
 
 
 # ---------------------------------------------------------------- many clients at once
-def walk(task, plans, W, to, moves, how):
+def walk(task, table, W, to, moves, how):
     """Move the layers `moves` of the stacks W [M, out, in + 1] in place along the
     clients' batches; those with most steps come first.
 
-    to: where the pull of `how` = (lr, momentum, decay, mu) leads, stacks like W.
+    table: see `timetables`. to: where the pull of `how` = (lr, momentum, decay, mu)
+    leads, stacks like W.
     """
     V = [torch.zeros_like(x) for x in W] if how[1] else []
-    rows, n, steps = timetable(plans)
+    rows, n, steps, idle = table
     batch = rows.shape[1] * W[0].shape[2] * W[0].element_size()  # bytes
     most = FETCHED[task.x.device.type] // max(1, batch) or 1  # batches
     active, hidden = [], []
@@ -173,7 +172,12 @@ def walk(task, plans, W, to, moves, how):
             d = p.sub_(onehot) if full else p.sub_(onehot).mul_(share)
             for l, d_l in backward(active, z, d, moves):
                 v, u = (stacks[l] if stacks else None for stacks in beside)
+                # no gradient moves nobody; decay, a pull, a momentum do
+                before = active[l].clone() if idle and any(how[1:]) else None
                 move(active[l], v, u, d_l, z[l], 1 / B if full else 1.0, *how)
+                if before is not None:
+                    busy = share.sum((1, 2), keepdim=True) > 0
+                    torch.where(busy, active[l], before, out=active[l])
 
 
 def move(W, V, to, d, z, s, lr, momentum=0.0, decay=0.0, mu=0.0):
@@ -200,8 +204,8 @@ def fetched(task, rows, n, K):
     """Columns of batches: x [S, D + 1, B], one-hot labels [S, K, B], and each column's
     share of its batch's mean [S, 1, B]; rows [S, B], of which n [S] are real."""
     S, B = rows.shape
-    real = torch.arange(B) < n[:, None]
-    rows, share = rows.to(task.x.device), real.double() / n[:, None]
+    real = torch.arange(B, device=n.device) < n[:, None]
+    share = real.double() / n[:, None].clamp(min=1)
     if (few := task.x.nbytes <= WITH_ONE) and "with one" not in task.cache:
         task.cache["with one"] = with_one(task.x.flatten(1))
     x = (task.cache["with one"] if few else task.x).index_select(0, rows.flatten())
@@ -246,26 +250,35 @@ def backward(W, z, d, moves):
         d = before
 
 
-def timetable(plans):
+def timetables(draws, name, many):
     """The batches of clients, step by step, and in a step client by client; who has
     finished is left out of the steps that follow.
 
-    plans: [(rows, lengths of batches)] of the clients, most steps first. Returns rows
-    [S, B], row numbers of all S batches, padded by their first; n [S], how many of them
-    are real; and the steps: batch `begin` is the first, k clients take it, batches have
-    at most B rows, and all so many (full).
+    So many clients at a time, most steps first: ({k: {"ids", "rows", "n"}}, {k: (steps,
+    idle)}) with rows [S, B], row numbers of all S batches, padded by their first; n
+    [S], how many of them are real; and the steps: batch `begin` is the first, k clients
+    take it, batches have at most B rows, and all so many (full). Where clients are to
+    look like others, they are idle at the end, in batches of no rows.
     """
-    lengths = [n for _, n in plans]
-    step = [t for own in lengths for t in range(len(own))]
-    n = torch.tensor([b for own in lengths for b in own], dtype=torch.long)
-    order = torch.tensor(step, dtype=torch.long).argsort(stable=True)
-    first, n = (n.cumsum(0) - n)[order, None], n[order]
-    i = torch.arange(int(n.max()) if len(n) else 0)
-    rows = torch.cat([r for r, _ in plans])
-    rows = rows[torch.where(i < n[:, None], first + i, first)]
-    steps, begin, known = [], 0, n.tolist()
-    for k in Counter(step).values():
-        now = known[begin : begin + k]
-        steps.append((begin, k, max(now), min(now) == max(now)))
-        begin += k
-    return rows, n, steps
+    plans, (most, widest) = draws.drawn(name), draws.bounds.get(name, ((), 0))
+    first = sorted(range(len(plans)), key=lambda i: -len(plans[i][1]))
+    padded = ((i, *plans[i], T) for i, T in zip_longest(first, most, fillvalue=0))
+    filled = [(i, r, n + [0] * (T - len(n))) for i, r, n, T in padded]
+    trees, known = {}, {}
+    for begin in range(0, len(plans), many):
+        ids, rows, lengths = zip(*filled[begin : begin + many])
+        step = [t for own in lengths for t in range(len(own))]
+        n = torch.tensor([b for own in lengths for b in own], dtype=torch.long)
+        order = torch.tensor(step, dtype=torch.long).argsort(stable=True)
+        at, n = (n.cumsum(0) - n)[order, None], n[order]
+        i = torch.arange(widest or (int(n.max()) if len(n) else 0))
+        rows, at = torch.cat(rows), torch.where(i < n[:, None], at + i, at)
+        trees[begin] = {"ids": torch.tensor(ids), "n": n}
+        trees[begin]["rows"] = rows[at.clamp(max=len(rows) - 1) if most else at]
+        steps, S, sizes = [], 0, n.tolist()
+        for k in Counter(step).values():
+            now = sizes[S : S + k]
+            steps.append((S, k, widest or max(now), not most and min(now) == max(now)))
+            S += k
+        known[begin] = steps, bool(most)
+    return trees, known

@@ -13,8 +13,7 @@ from ..core.tree import add, leaves, scale, sqnorm, tmap
 @dataclass(frozen=True)
 class SAM:
     """The gradient at the worst point of a ball of radius rho (Foret et al.,
-    ICLR 2021, eq. 3).
-    """
+    ICLR 2021, eq. 3)."""
 
     rho: float = 0.05
 

@@ -1,7 +1,6 @@
 """What claims are tested with: the verdict follows from the differences alone, by
 Student's t; what cannot be tested says so; sentences are put together with Holm. Then
-how runs are found, declarations read, and what claims.csv says was found.
-"""
+how runs are found, declarations read, and what claims.csv says was found."""
 
 import math
 

@@ -1,6 +1,5 @@
 """The ledger: numbers are means over the seeds of the rule, keys are those that the
-papers print, verdicts follow their definition, bad parts are refused.
-"""
+papers print, verdicts follow their definition, bad parts are refused."""
 
 import json
 from types import SimpleNamespace

@@ -1,7 +1,6 @@
 """What lies in the folders of papers: they are found, any can be taken away, metrics have
 margins, deviations have effects; EquFL's tables, FedGA's theory; and what their special claims
-are no test of.
-"""
+are no test of."""
 
 import math
 from functools import cache

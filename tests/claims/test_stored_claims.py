@@ -1,6 +1,5 @@
 """The stored tables are what the code makes of the stored seeds: a verdict that moves is
-noticed here. Whether it was right is for the other tests.
-"""
+noticed here. Whether it was right is for the other tests."""
 
 import json
 

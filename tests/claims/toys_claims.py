@@ -1,7 +1,6 @@
 """Runs typed by hand, as rows of results/seeds, and verdicts by hand: Student's t, two
 one-sided tests, Holm; p values of yes, no, above -margin and below margin, as
-fedlib.measures.verdicts gives them.
-"""
+fedlib.measures.verdicts gives them."""
 
 import numpy as np
 import pandas as pd

@@ -1,6 +1,5 @@
 """Archives, lists and downloads that cannot be trusted: read as they should be, or
-refused.
-"""
+refused."""
 
 import io
 import os

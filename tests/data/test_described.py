@@ -1,6 +1,5 @@
 """A task from a description: which rows of a source become whose, and what else it
-says; a small source of rows whose numbers are known takes the place of images.
-"""
+says; a small source of rows whose numbers are known takes the place of images."""
 
 import pytest
 import torch

@@ -1,6 +1,5 @@
 """Readers of other people's files, on made-up files in their layout: the right picture
-with the right class, in [0, 1], red first; and each damage is refused by its file.
-"""
+with the right class, in [0, 1], red first; and each damage is refused by its file."""
 
 import itertools
 import pickle

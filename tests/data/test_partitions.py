@@ -1,6 +1,5 @@
 """Partitions: every row once, ascending, the same again, and what each promises by its
-formula.
-"""
+formula."""
 
 import numpy as np
 import pytest

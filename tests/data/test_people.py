@@ -1,6 +1,5 @@
 """People: the survey as folktables reads it, the procedural census by its own promises,
-and Adult by the published counts and by hand.
-"""
+and Adult by the published counts and by hand."""
 
 import hashlib
 import math
@@ -47,8 +46,7 @@ def root(tmp_path_factory):
 
 def test_the_survey_is_that_of_folktables(root):
     """Their loader and their tasks on the same files: the same rows in the same order,
-    features, answers and groups.
-    """
+    features, answers and groups."""
     import folktables as ft
     from folktables.load_acs import _STATE_CODES, state_list
 

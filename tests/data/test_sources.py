@@ -1,6 +1,5 @@
 """One law over all sources that can be made here, and each one's own fact by another
-way: the generator written again, other people's loaders, Pillow, and counts.
-"""
+way: the generator written again, other people's loaders, Pillow, and counts."""
 
 from functools import cache
 from pathlib import Path
@@ -184,8 +183,7 @@ def test_a_domain_is_its_images_turned():
 
 def test_the_colour_is_the_label_but_for_a_share():
     """DomainBed: the label says "below five", and is wrong for a quarter; the colour is
-    the label but for the share of the domain; the other channel is black.
-    """
+    the label but for the share of the domain; the other channel is black."""
     pool, spread = colored(), lambda v, p: 4 * (p * (1 - p) / len(v)) ** 0.5
     near = lambda v, p: abs(v.double().mean() - p) < spread(v, p)
     lit = pool.x.flatten(2).sum(2) > 0

@@ -1,6 +1,5 @@
 """What is typed with a mistake: status 2 and one line on stderr that names it; the ends
-of ranges run. A table has lines `what is typed | what stands for @`, one case each.
-"""
+of ranges run. A table has lines `what is typed | what stands for @`, one case each."""
 
 import contextlib
 import io

@@ -1,6 +1,5 @@
 """What a table, arrays or a data set become: by scikit-learn's encoders, by hand, and
-the same by every door.
-"""
+the same by every door."""
 
 import warnings
 

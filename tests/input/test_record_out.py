@@ -1,6 +1,5 @@
 """What a run leaves to its user: a tidy table, files that come back, the models; each
-number looked up in the record by hand.
-"""
+number looked up in the record by hand."""
 
 import itertools
 import pickle

@@ -1,6 +1,5 @@
 """params.yaml and studies.yaml with a mistake: refused by the file, the place and the
-value, at whatever tier it hides.
-"""
+value, at whatever tier it hides."""
 
 import textwrap
 

@@ -1,6 +1,5 @@
 """What a refusal is: a ValueError or TypeError that names what was given and its place,
-and says what to do; of its sentence nothing is asked. And somebody's data.
-"""
+and says what to do; of its sentence nothing is asked. And somebody's data."""
 
 import re
 

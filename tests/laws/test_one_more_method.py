@@ -1,6 +1,5 @@
 """A method is one file, one line in METHODS and a reference, and is then everywhere; so
-is one that another package brings by the entry point group fedlib.methods.
-"""
+is one that another package brings by the entry point group fedlib.methods."""
 
 import json
 import sys

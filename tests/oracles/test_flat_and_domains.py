@@ -209,8 +209,7 @@ def costs(task, ws, metric):
 
 def replay(method, R, step, local=trained):
     """(model, weights [R, C], gaps) of R rounds; a = step(t, w, ws, a, G), where the
-    gap G is that of the model as sent against those uploaded the round before.
-    """
+    gap G is that of the model as sent against those uploaded the round before."""
     task = method.task
     w, a, before, log, gaps = task.init(SEED), f64([1 / task.C] * task.C), None, [], []
     for t in range(R):

@@ -194,8 +194,7 @@ def agree(name, box, settings=None, network=None, near=1e-9, task=None, own=None
     """The method's state, log and views are those of the box, a function of (Plain,
     **settings) -> {"server w": [P], "clients v": [C, P], "log weight": [R][M],
     "view personal": models [C, P] or answers [C][n, K]}. own: hyper-parameters that are
-    not the box's business.
-    """
+    not the box's business."""
     settings, task = settings or {}, task or toy(network)
     plain = Plain(task, **{k: v for k, v in settings.items() if k in HYPER})
     want = box(plain, **{k: v for k, v in settings.items() if k not in HYPER})

@@ -22,8 +22,7 @@ DRAWN = {"path", "use", "text", "tspan", "rect", "circle", "line", "polygon"}
 def strangers(svg: str) -> list[str]:
     """Colours [n] of an SVG that the dark theme neither swaps nor leaves on purpose (a
     scale's, and ink on it). Matplotlib does not write a black fill: what has none is
-    "#000000".
-    """
+    "#000000"."""
     found = set(_colours(ElementTree.fromstring(svg), {}))
     return sorted(found - KNOWN - {"none"})
 

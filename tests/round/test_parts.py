@@ -17,7 +17,7 @@ from fedlib.core.clients import cohort_of
 from fedlib.core.local import adam, grad, in_parts, sgd
 from fedlib.core.pool import Groups, describe, parity
 from fedlib.core.random import fold, normal, seed_of, tag, uniform
-from fedlib.core.shards import Batch, Plan, as_slice, draw
+from fedlib.core.shards import Batch, Plan, draw, mapped, stacked
 from fedlib.methods.base.fedavg import FedAvg
 from fedlib.nets import MLP
 from fedlib.pieces.simplex import project, project_box, simplex_qp
@@ -50,8 +50,6 @@ def test_noise_is_normal_and_independent():
         assert abs(np.corrcoef(z[: len(v)], v)[0, 1]) < 0.015
     u = uniform(torch.tensor(5), (300, 400), D)
     assert stats.kstest(u.flatten().numpy(), "uniform").pvalue > 0.01
-    many = torch.func.vmap(lambda k: uniform(k, (3,)))(torch.arange(5))
-    assert torch.equal(many, torch.stack([uniform(k, (3,)) for k in torch.arange(5)]))
 
 
 def test_a_cohort_is_drawn_without_replacement_and_all_alike():
@@ -176,8 +174,7 @@ def test_adam_is_torchs(network):
                 p[k].data = v
         want.append({k: v.detach() for k, v in p.items()})
     fit = lambda s: adam(grad(task.loss), w, s, 0.03, **how, decay=0.1)
-    data, make = task.stacked(0, 0, 1, ids, plans)
-    at_once = torch.func.vmap(lambda d: fit(make(d)))(data)
+    at_once = mapped(fit, stacked(task, 0, 0, 1, ids, plans), ())
     for c, s in enumerate(task.shards(0, 0, 1, ids, plans)):
         assert max(gap(a, want[c]) for a in (fit(s), tree.pick(at_once, c))) < 1e-7
 
@@ -242,8 +239,3 @@ def test_a_file_is_whole_and_what_the_dead_left_is_swept(tmp_path):
         files.whole(tmp_path / "a", lambda f: f.write(b"half") / 0)
     assert (tmp_path / "a").read_bytes() == b"whole"
     assert {p.name for p in tmp_path.iterdir()} == stay | {"a"}
-
-
-def test_rows_are_a_slice_only_where_they_follow_one_another():
-    assert as_slice(torch.tensor([3, 4, 5])) == slice(3, 6)
-    assert as_slice(torch.tensor([3, 5, 4, 6])) is None

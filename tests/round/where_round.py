@@ -36,8 +36,7 @@ def bias(w):
 @dataclass(frozen=True)
 class Half(FedAvg):
     """A client keeps a model that begins at a place of its own, goes half the way to the
-    server's on every download, and is trained tied to that one. The server asks.
-    """
+    server's on every download, and is trained tied to that one. The server asks."""
 
     post = ("personal",)
 

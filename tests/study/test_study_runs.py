@@ -1,6 +1,5 @@
 """One tiny study, trained once: each cell is its run, computed once, by one process at
-a time, wherever that is; what differs when it is computed anew is noticed.
-"""
+a time, wherever that is; what differs when it is computed anew is noticed."""
 
 import json
 import os

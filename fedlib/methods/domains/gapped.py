@@ -47,6 +47,6 @@ class Gapped(FedAvg):
 
     def local(self, down, mine, shard):
         last = mine["cost"]  # of the model uploaded in the round before: eq:gap
-        gap = self.cost(down["w"], shard) - last if shard.t else last * 0
+        gap = (self.cost(down["w"], shard) - last) * (shard.t > 0)
         _, up = super().local(down, mine, shard)
         return {"cost": self.cost(up["w"], shard)}, up | {"gap": gap}

@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+import torch
+
 from ...core.method import Card, hp
 from ...nets.clip import Prompts
 from ..base.fedavg import Uniform
@@ -44,6 +46,8 @@ class PromptFL(Uniform):
         "cosine", "fall of the step size", "their code", ("cosine", "constant")
     )
 
+    waits = "Not recorded on a GPU: sentences are cut at the longest."
+
     def __post_init__(self):
         super().__post_init__()
         if self.task is not None and not isinstance(self.task.network, Prompts):
@@ -55,6 +59,7 @@ class PromptFL(Uniform):
     def local(self, down, mine, shard):
         lr = self.lr
         if self.schedule == "cosine":
-            lr = lr * ((1 + math.cos(math.pi * shard.t / shard.R)) / 2)
+            cos = math.cos if isinstance(shard.t, int) else torch.cos
+            lr = lr * ((1 + cos(math.pi * shard.t / shard.R)) / 2)
         w = self.fit(self.loss, down["w"], shard, lr)  # eq:promptfl-step
         return mine, {"w": w, "n": shard.n}

@@ -59,6 +59,7 @@ class CD2pFed(FedAvg):
     download = "all"
     post = ("personal",)
     needs_linear_head = True
+    waits = "Not recorded on a GPU: the round decides how much of a model is shared."
     needs_features = property(lambda self: self.align)
 
     def plans(self):

@@ -68,6 +68,8 @@ class FedALA(FedAvg):
     post = ("personal",)
     needs_features = needs_linear_head = True
 
+    waits = "Not recorded on a GPU: it learns until all have converged."
+
     def plans(self):
         ala = self.plan(1, last="drop", shuffle=False, block=self.share)
         return super().plans() | {"ala": ala}
