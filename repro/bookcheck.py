@@ -32,11 +32,12 @@ MOST = {"words to read": 110_000, "MB": 25}  # of all pages; of the site
 HEAVY = 1_000_000  # bytes of a page, what it loads apart
 # not read: what stands around a page; code; letters of pictures; later slides
 UNREAD = r"""(?s)^.*?<article[^>]*>|</article.*|<(script|style|svg|pre)\b.*?</\1>
-|<(?:section|span) class="(?:slide"|visually-hidden).*?</(?:section|span)>"""
+|<section class="slide">.*?</section>|<span class="visually-hidden.*?</span>"""
 # later rows of a table, a <details>, a box to open; last what is none of them
 INSIDE = r"((?:(?!</?(?:details|div)\b).)*)"
 FOLDED = rf"""(?s)(<tbody>(?:(?:(?!</t[rb]).)*</tr>){{5}})(?:(?!</table).)*</table>
-<details[^>]*>|<details(?![^>]*\sopen)[^>]*>(<summary.*?</summary>)?{INSIDE}</details>
+<details[^>]*>|<details(?![^>]*\sopen)[^>]*>\s*(<summary(?:(?!</summary).)*)?{INSIDE}
+</details>
 |<div class="(?:[^"]* )?dropdown[^>]*>{INSIDE}</div>
 |<(details|div)\b[^>]*>{INSIDE}</\5>"""
 WITHIN = r"</?(?:a|span|code|em|strong|b|i|small|sub|sup|label|input)\b[^>]*>"
