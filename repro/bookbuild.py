@@ -24,6 +24,7 @@ BOOK = Path("book")
 HTML = BOOK / "_build/html"
 NOTEBOOKS, FIGURES = Path("results/notebooks"), Path("results/figures")
 MATHJAX = "static/mathjax/tex-svg.js"
+UNREAD = "*.map", "*.ttf", "*.[mp]o", "fontawesome.js*"  # no page asks for these
 JOBS = min(len(os.sched_getaffinity(0)), 4) + 1  # one hands out and collects
 
 
@@ -92,11 +93,13 @@ def main() -> int:
     """Copy what the book needs and build it; the exit status."""
     copy_notebooks()
     copy_mathjax()
+    for name in ("claims", "ledger"):
+        shutil.make_archive(BOOK / "notebooks" / name, "zip", "results", f"{name}.csv")
     forget()
     failed = sphinx()
     if not failed:
-        for source in HTML.rglob("*.map"):  # 2 MB that only authors of themes need
-            source.unlink()
+        for pattern in UNREAD:
+            [file.unlink() for file in HTML.rglob(pattern)]
         pages = sorted(p.relative_to(HTML).as_posix() for p in HTML.rglob("*.html"))
         Path("results/pages.txt").write_text("\n".join(pages) + "\n")
         print(f"The book: {(HTML / 'index.html').resolve()}")

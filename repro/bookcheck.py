@@ -4,12 +4,14 @@
 
 It says, page by page, what a reader would stumble over, and fails if there is anything:
 a link that leads nowhere, an id used twice, a picture without a description, a file
-from another host. What weighs and moves is looked at in a browser (repro.browse).
+from another host; a page, a site or words beyond MOST. What loads and moves is looked
+at in a browser (repro.browse).
 """
 
-import json
+import gzip
 import re
 import sys
+from base64 import b64decode
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
@@ -24,21 +26,36 @@ VALUE = r"""(?:\s*=\s*("[^"]*"|'[^']*'|[^\s"'>]+))?"""
 WORD = re.compile(rf"""([^\s"'>/=]+){VALUE}""")
 TAG = re.compile(rf"""<([a-zA-Z][\w-]*)((?:\s+[^\s"'>/=]+{VALUE})*)\s*/?>""")
 LOOKED_AT = re.compile(r"\b(?:id|src|href)\s*=")
+MOST = {"words to read": 110_000, "MB": 25}  # of all pages; of the site
+HEAVY = 1_000_000  # bytes of a page, what it loads apart
+# not read: what stands around a page; code; letters of pictures; later slides
+UNREAD = r"""(?s)^.*?<article[^>]*>|</article.*|<(script|style|svg|pre)\b.*?</\1>
+|<section class="slide">.*?</section>|<span class="visually-hidden.*?</span>"""
+# later rows of a table, a <details>, a box to open; last what is none of them
+INSIDE = r"((?:(?!</?(?:details|div)\b).)*)"
+FOLDED = rf"""(?s)(<tbody>(?:(?:(?!</t[rb]).)*</tr>){{5}})(?:(?!</table).)*</table>
+<details[^>]*>|<details(?![^>]*\sopen)[^>]*>\s*(<summary(?:(?!</summary).)*)?{INSIDE}
+</details>
+|<div class="(?:[^"]* )?dropdown[^>]*>{INSIDE}</div>
+|<(details|div)\b[^>]*>{INSIDE}</\5>"""
+WITHIN = r"</?(?:a|span|code|em|strong|b|i|small|sub|sup|label|input)\b[^>]*>"
 REMOTE = re.compile(r"\s*(?:[a-z][a-z0-9+.-]*:)?//", re.I)
 
 
 class Page(NamedTuple):
-    """{id: how often}; links (to, line); faults (what, line)."""
+    """{id: how often}; links (to, line); faults (what, line); words to read."""
 
     ids: Counter
     links: list
     faults: list
+    words: int
 
 
 def read(file):
     """The Page of a file; by a pattern, as books have a hundred megabytes."""
-    text = file.read_text("utf-8") + rows_of(file)
-    page, line, seen = Page(Counter(), [], []), 1, 0
+    text = file.read_text("utf-8")
+    page, line, seen = Page(Counter(), [], [], to_read(text)), 1, 0
+    text += rows_of(file)
     for found in TAG.finditer(text):
         tag, words = found[1].lower(), found[2]
         if not (tag in ("a", "img", "svg") or LOOKED_AT.search(words)):
@@ -71,19 +88,33 @@ def check(root) -> list[str]:
     with ProcessPoolExecutor() as pool:
         pages = dict(zip(files, pool.map(read, files, chunksize=4)))
     called = lambda path: path.relative_to(root).as_posix()
-    return [f"{called(p)}{what}" for p in pages for what in of_page(p, pages)]
+    sizes = (f.stat().st_size for f in root.rglob("*.*"))
+    all_in = sum(p.words for p in pages.values()), sum(sizes) / 1e6
+    most = zip(all_in, MOST.items())
+    many = [f"{n:,.0f} {what}, more than {m:,}" for n, (what, m) in most if n > m]
+    return many + [f"{called(p)}{what}" for p in pages for what in of_page(p, pages)]
+
+
+def to_read(text):
+    """How many words of a page stand there before anything is opened."""
+    text, more = re.sub(UNREAD.replace("\n", ""), "", text), 1
+    while more:  # from the inside out
+        text, more = re.subn(FOLDED.replace("\n", ""), r" \1\2\6 ", text)
+    return len(re.sub("<[^>]*>", " ", re.sub(WITHIN, "", text)).split())
 
 
 def rows_of(page):
     """What of a page stands in files of its own."""
     files = sorted((page.parent / "_static/rows").glob(f"{page.stem}.*.js"))
-    told = [json.loads(f.read_text("utf-8").removeprefix("ROWS = ")) for f in files]
-    return "".join(words[i] for words, order in told for i in order)
+    packed = (b64decode(f.read_text("utf-8")[8:-1]) for f in files)
+    return "".join(gzip.decompress(p).decode() for p in packed)
 
 
 def of_page(path, pages):
     """What is wrong with a page, as ":line: what"."""
     page = pages[path]
+    if (size := path.stat().st_size) > HEAVY:
+        yield f": {size:,} bytes, more than {HEAVY:,}"
     yield from (f":{line}: {what}" for what, line in page.faults)
     for name, n in sorted(page.ids.items()):
         if n > 1:

@@ -12,7 +12,7 @@ A page with a file of this kind is a chapter. The file says:
     takeaways   five sentences
     quiz        five times {ask, answers, see}; an answer is {says, because, right}, and
                 see names a label of the page
-    credit      where the ideas come from, in 60 to 150 words
+    credit      where the ideas come from
     reading     two to four entries {key, why}; keys of references.bib
     letters     {symbol: what it means on this page}
 
@@ -23,12 +23,10 @@ project}; lab and class name the page whose lab and exercise for a class are don
 import hashlib
 import re
 from collections import Counter
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
-import networkx as nx
 from annotated_types import Len
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
@@ -39,9 +37,7 @@ from fedlib.study.studies import located
 from repro.papers import parsed
 
 PLAN = "plan"  # the only file of book/course that is no page's
-DIRECTIVES = ("opening", "takeaways", "quiz", "credit", "onward")
 PER_MINUTE, EQUATION, FIGURE = 200, 20, 30  # words; seconds; seconds
-CREDIT = 60, 150  # words
 
 
 # ---------------------------------------------------------------- files
@@ -161,13 +157,6 @@ def one_is_right(answers):
     return answers
 
 
-def of_length(text):
-    """A text of CREDIT words."""
-    (low, high), n = CREDIT, words(text)
-    refuse_if(not low <= n <= high, f"{n} words: write {low} to {high}")
-    return text
-
-
 Text = Annotated[str, Field(pattern=r"\S")]
 Page = Annotated[str, known("page")]
 Chapter = Annotated[str, known("chapter")]
@@ -198,7 +187,7 @@ class Frame(Model):
     uses: list[Text]
     takeaways: Annotated[list[Text], Len(5, 5)]
     quiz: Annotated[list[Question], Len(5, 5)]
-    credit: Annotated[Text, AfterValidator(of_length)]
+    credit: Text
     reading: Annotated[list[Reading], Len(2, 4)]
     letters: dict[Text, Text]
 
@@ -233,26 +222,7 @@ def complaints(book: Path, page: str) -> list[str]:
     if page not in pages:
         return [f"{here}: the book has no {page}.md{nearest(page, pages)}"]
     bibliography = entries(BIBLIOGRAPHY.read_text(encoding="utf-8"))
-    told = [*faults(book, page, Frame, page=pages, reference=bibliography)]
-    source = (book / f"{page}.md").read_text(encoding="utf-8")
-    for name in DIRECTIVES:
-        n = len(re.findall(rf"(?m)^ *[`:]{{3,}}\{{{name}\}} *$", source))
-        told += [f"{book.name}/{page}.md has {{{name}}} {n} times, not once"] * (n != 1)
-    if not told and (way := circle(book, page)):
-        told = [f"{here}: needs go round in a circle, {' -> '.join(way)}: open it"]
-    return told
-
-
-def circle(book: Path, page: str) -> list[str]:
-    """The way along needs from a page back to it, or nothing."""
-    graph = nx.DiGraph()
-    for name in framed(book):
-        with suppress(ValueError, AttributeError, TypeError):  # complained of already
-            graph.add_edges_from((name, need) for need in load(book, name)["needs"])
-    for need in graph.successors(page) if page in graph else ():
-        if nx.has_path(graph, need, page):
-            return [page, *nx.shortest_path(graph, need, page)]
-    return []
+    return [*faults(book, page, Frame, page=pages, reference=bibliography)]
 
 
 def plan_complaints(book: Path) -> list[str]:

@@ -2,9 +2,9 @@
 somebody may have meant by a name that is not known.
 """
 
-import difflib
 import re
 
+from fedlib.core.errors import nearest
 from repro import papers
 
 TIERS = ("tiny", "small", "paper", "exact")  # worst to best; exact: nothing was trained
@@ -47,5 +47,4 @@ def pieces(setting):
 def hint(value, known):
     """What somebody may have meant, for the end of an error message."""
     there = sorted(map(str, known))
-    near = difflib.get_close_matches(str(value), there, 1, 0.4)
-    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(there)}"
+    return nearest(value, there)[2:] or f"known: {', '.join(there)}"

@@ -1,10 +1,11 @@
 // The ledger and the claims, live: filter, search, sort, pages of rows, and an address that keeps the choice (#?paper=FedGA&verdict=differs).
 // `ledger.html#key` turns to that row. What nobody looks at yet, the later rows of a table and what a fold
-// holds, is no element: its <template> names the file where it stands, every tag and text once, then their order.
+// holds, is no element: its <template> names the file where it stands, packed.
+const FEW = 10;                                                      // rows a page at first
 function fetched(later, then) {
-  document.head.append(Object.assign(document.createElement("script"), { src: later.dataset.rows, onload() {
-    const [words, order] = window.ROWS;
-    later.innerHTML = order.map(i => words[i]).join("");
+  document.head.append(Object.assign(document.createElement("script"), { src: later.dataset.rows, async onload() {
+    const packed = Uint8Array.from(atob(window.ROWS), c => c.charCodeAt(0)), stream = new Blob([packed]).stream();
+    later.innerHTML = await new Response(stream.pipeThrough(new DecompressionStream("gzip"))).text();
     then(later.content);
   } }));
 }
@@ -39,7 +40,7 @@ function live(table, texts) {
     if (th.dataset.kind === "cat") facets.push({ name: th.dataset.name, of: r => r.cells[i][0] });
     if (th.dataset.small) facets.push({ name: th.dataset.small.trim(), of: r => r.cells[i][1] });
   });
-  const blank = () => ({ pick: {}, q: "", sort: "", down: false, page: 0, size: 25 });
+  const blank = () => ({ pick: {}, q: "", sort: "", down: false, page: 0, size: FEW });
   let state = blank(), shown = rows;
 
   const read = () => {                                               // the address -> the choice
@@ -49,7 +50,7 @@ function live(table, texts) {
     state.q = want.get("q") || "";
     if (heads.some(h => h.dataset.name === want.get("sort"))) state.sort = want.get("sort");
     state.down = want.has("down");
-    state.size = +want.get("rows") || 25;
+    state.size = +want.get("rows") || FEW;
     state.page = Math.max(0, (+want.get("page") || 1) - 1);
   };
   const write = () => {                                              // the choice -> the address
@@ -57,7 +58,7 @@ function live(table, texts) {
     if (state.q) q.set("q", state.q);
     if (state.sort) q.set("sort", state.sort);
     if (state.down) q.set("down", "");
-    if (state.size !== 25) q.set("rows", state.size);
+    if (state.size !== FEW) q.set("rows", state.size);
     if (state.page) q.set("page", state.page + 1);
     history.replaceState(null, "", String(q) ? "#?" + q : location.pathname + location.search);
   };
@@ -85,7 +86,7 @@ function live(table, texts) {
   clear.onclick = () => { state = { ...blank(), size: state.size }; draw(); };
   const sorter = make("select", { name: "sort" }, new Option("the papers' order", ""), ...heads.map(h => new Option(h.dataset.name, h.dataset.name)));
   sorter.onchange = () => { state.sort = sorter.value; state.down = false; state.page = 0; draw(); };
-  const sizes = make("select", {}, ...[25, 100, 1e9].map(n => new Option(n === 1e9 ? "all rows" : n + " rows a page", n)));
+  const sizes = make("select", {}, ...[FEW, 25, 100, 1e9].map(n => new Option(n === 1e9 ? "all rows" : n + " rows a page", n)));
   sizes.onchange = () => { state.size = +sizes.value; state.page = 0; draw(); };
   sizes.setAttribute("aria-label", "Rows a page");
   const info = make("span", { className: "info" });
@@ -128,7 +129,7 @@ function live(table, texts) {
     heads.forEach(h => { if (h.dataset.name !== state.sort) h.removeAttribute("aria-sort"); else h.setAttribute("aria-sort", state.down ? "descending" : "ascending"); });
     if (document.activeElement !== search) search.value = state.q;
     [sorter.value, sizes.value] = [state.sort, state.size];
-    if (sizes.selectedIndex < 0) sizes.value = state.size = 25;
+    if (sizes.selectedIndex < 0) sizes.value = state.size = FEW;
     info.textContent = shown.length === rows.length ? `${rows.length} ${what}` : `${shown.length} of ${rows.length} ${what}`;
     where.textContent = shown.length ? `page ${state.page + 1} of ${pages}` : "no row fits: clear a filter";
     [turn[0].disabled, turn[1].disabled] = [state.page === 0, state.page === pages - 1];

@@ -8,20 +8,21 @@ function startQuiz(quiz) {
   const make = (tag, props) => Object.assign(document.createElement(tag), props);
   const again = make("button", { type: "button", textContent: "Start again", hidden: true });
   const hint = make("p", { className: "hint", textContent: "Choose an answer: by keyboard, arrow keys move and Space chooses. What counts is your first choice." });
-  quiz.querySelector("fieldset").before(hint);
+  quiz.querySelector(".question").before(hint);
   score.after(again);
   again.onclick = () => {
-    asked.forEach(q => q.clear());
+    asked.forEach((q, i) => { q.clear(); q.field.parentElement.open = !i; });
     count();
     asked[0].field.querySelector("input").focus();
   };
   asked.forEach(q => (q.changed = count));
 
   function count() {
-    const done = asked.filter(q => q.first), right = done.filter(q => q.first === "right").length;
+    const done = asked.filter(q => q.first), next = asked.find(q => !q.first), right = done.filter(q => q.first === "right").length;
     score.textContent = !done.length ? "" : `${right} of ${asked.length} right` +
       (done.length < asked.length ? `, ${asked.length - done.length} to go.` : right === asked.length ? ": all of them." : " at the first choice.");
     again.hidden = !done.length;
+    if (next) next.field.parentElement.open = true;                    // one question at a time
   }
 }
 

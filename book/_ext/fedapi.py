@@ -1,10 +1,9 @@
 """The library's docstrings as the pages of the reference print them; it is
 sphinx.ext.autodoc that reads them. They are plain text, not reStructuredText: `x` is
-code, so is an argument where a sentence explains it ("rounds: how many"), and what is
-indented or set in columns stays as it is.
+code, and what is indented or set in columns stays as it is. The first paragraph is
+shown, what follows is folded below it.
 """
 
-import inspect
 import re
 
 COLUMNS = re.compile(r"^ |\S {3,}\S")  # of a line: indented, or with a wide gap inside
@@ -31,31 +30,22 @@ def words(text):
     return "".join(plain)
 
 
-def arguments(obj):
-    """The names of what a function or class takes; of nothing else."""
-    try:
-        return [*inspect.signature(obj).parameters]
-    except (TypeError, ValueError):
-        return []
-
-
-def marked(text, names):
-    """`text` with backticks around the arguments that a sentence begins by naming."""
-    name = "|".join(map(re.escape, names))
-    listed = rf"(?:{name})(?:, (?:{name}))*(?=(?: \[[^\]]*\])?: )"
-    at = rf"(^|[.;)] ){listed}"
-    coded = lambda m: m[1] + re.sub(rf"\b({name})\b", r"`\1`", m[0][len(m[1]) :])
-    return re.sub(at, coded, text) if names else text
+def html(text):
+    """A line of HTML as reStructuredText."""
+    return [".. raw:: html", "", f"   {text}", ""]
 
 
 def written(app, what, name, obj, options, lines):
     """Replace a docstring's lines by reStructuredText that says the same."""
-    out, names = [], arguments(obj)
+    out = []
     for block in paragraphs(lines):
         if any(COLUMNS.search(line) for line in block):
             out += ["::", "", *("    " + line for line in block), ""]
         else:
-            out += [words(marked(" ".join(block), names)), ""]
+            out += [words(" ".join(block)), ""]
+    if (more := out[2:]) and out[0] != "::":
+        head = *html('<details class="doc"><summary>'), *out[:2], *html("</summary>")
+        out = [*head, *more, *html("</details>")]
     lines[:] = out
 
 

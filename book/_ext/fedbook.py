@@ -7,11 +7,12 @@ print a number that no file holds.
 """
 
 import csv
-import json
+import gzip
 import math
 import re
 import shlex
 import sys
+from base64 import b64encode
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from urllib.parse import urlencode
 import yaml
 from docutils import nodes
 from docutils.statemachine import StringList
+from fedlight import light
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 from markupsafe import escape as esc
@@ -41,7 +43,7 @@ PAPERS = papers.each("title")
 FILES = ("ledger", "claims", "artefacts", "deviations", "facts", "effects", "bytes")
 # files whose rows {num} can ask for, in the order in which a key is looked for
 KEYED = FILES[:5]
-HELD = 25  # rows of a live table that its page holds itself
+HELD = 10  # rows of a live table that its page holds itself
 MARKS = ("verdict", "holds", "status")
 CHOSEN = (*MARKS, "size")  # values that no row may have
 # what a reader can choose on the page of a file
@@ -499,7 +501,7 @@ def lean(app, page, template, context, doctree):
     drop = ["thebe", *(s for s, needs in NEEDED.items() if not re.search(needs, body))]
     # exercises, solutions and proofs carry the same id each
     body = re.sub(r' id="(?:exercise|solution|proof)-content"', "", body)
-    context["body"] = apart(Path(app.outdir), page, body)
+    context["body"] = apart(Path(app.outdir), page, light(f"<style></style>{body}"))
     tree = context.get("generate_toctree_html", str)  # the theme's toggles lack a name
     named = lambda **how: str(tree(**how)).replace("<summary", '<summary title="more"')
     context["generate_toctree_html"] = named
@@ -512,17 +514,15 @@ def lean(app, page, template, context, doctree):
 
 
 def apart(folder, page, body):
-    """A body whose <template>s, what nobody looks at yet, stand in files of the folder
-    that ledger.js reads: every tag, and text between tags, once, then their order.
+    """A body whose <template>s, what nobody looks at yet, stand packed in files of the
+    folder that ledger.js reads.
     """
     parts = re.split("(?s)<template>(.*?)</template>", body)
     for i in range(1, len(parts), 2):
-        words, cut = {}, re.split("(?<=>)|(?=<)", parts[i])
-        order = [words.setdefault(w, len(words)) for w in cut]
-        told = json.dumps([[*words], order], separators=(",", ":"))
+        packed = b64encode(gzip.compress(parts[i].encode(), mtime=0)).decode()
         path = folder / "_static/rows" / f"{page}.{i}.js"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"ROWS = {told}", "utf-8")
+        path.write_text(f'ROWS = "{packed}"')
         parts[i] = f'<template data-rows="_static/rows/{path.name}"></template>'
     return "".join(parts)
 

@@ -7,10 +7,10 @@ Texts are Markdown of the page that shows them, so that its roles and labels wor
 
 import json
 import re
-import shutil
 from pathlib import Path
 
-from fedbook import Directive, folder, log, parallel
+from fedbook import Directive, folder, parallel
+from fedlight import light
 
 from repro import course
 
@@ -40,8 +40,8 @@ class Frame(Directive):
         if page not in course.framed(book):
             why = f"there is no {course.called(book, page)}: write it, or take it out"
             raise self.warning(f"{{{self.name}}}: {why}")
-        if course.complaints(book, page):  # each is a warning already: complain
-            return []
+        if told := course.complaints(book, page):
+            raise self.warning("\n".join(told))
         return self.draw(self.name, *self.said(book, course.load(book, page)))
 
     def said(self, book, frame):
@@ -84,8 +84,8 @@ class Plan(Directive):
     def run(self):
         book = Path(self.env.srcdir)
         self.env.note_dependency(str(book / "course/plan.yaml"))
-        if course.plan_complaints(book):  # warnings already: complain
-            return []
+        if told := course.plan_complaints(book):
+            raise self.warning("\n".join(told))
         weeks = []
         for week in course.load(book, course.PLAN):
             for page in week["pages"]:
@@ -138,23 +138,9 @@ class Slides(Directive):
             if found := frames(folder(self.env) / "figures", name):  # else {fig} warns
                 shown = found[-1]  # of frames the last, which the title is of
                 self.env.note_dependency(str(shown))
-                shutil.copyfile(shown, to / f"{name}.svg")
+                (to / f"{name}.svg").write_text(light(shown.read_text()))
                 yield name, *said, json.loads(shown.with_suffix(".json").read_text())
 
 
-def complain(app, env, docnames):
-    """A warning for everything that is wrong with the frames of the book's pages."""
-    book = Path(app.srcdir)
-    strangers = course.framed(book) - {p.stem for p in book.glob("*.md")}
-    found = []
-    if (book / "course/plan.yaml").exists() and "course" in env.found_docs:
-        found += course.plan_complaints(book)
-    for page in sorted(course.framed(book) & {*env.found_docs} | strangers):
-        found += course.complaints(book, page)
-    for told in found:
-        log.warning("%s", told)
-
-
 def setup(app):
-    app.connect("env-before-read-docs", complain)
     return parallel(app, Opening, Takeaways, Quiz, Credit, Onward, Plan, Slides)

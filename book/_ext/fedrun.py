@@ -1,6 +1,5 @@
 """How to run a page that is a notebook: a line below its title, and buttons for other
-people's machines where the book knows its repository (`repository: url:` in
-_config.yml; without one no button and no link leads there).
+people's machines where the book knows its repository (_config.yml).
 """
 
 from pathlib import Path
@@ -15,28 +14,15 @@ def source(app, docname):
     return path if docname.startswith("notebooks/") and path.is_file() else None
 
 
-def said(*words):
-    """Text and code, in turn."""
-    return [
-        nodes.literal("", w) if i % 2 else nodes.Text(w) for i, w in enumerate(words)
-    ]
-
-
-def line(docname, url):
+def line(docname):
     """The line below the title of a notebook's page."""
     name = f"{docname}.ipynb"
     link = addnodes.download_reference("", "download", reftarget=f"/../{name}")
     again = "dvc repro " + docname.removeprefix("notebooks/").replace("/", "@")
-    out = said(
-        "Drawn again by ", again, "; opened by ", "make lab", ", as ", name, " ("
-    )
-    out += [link, nodes.Text("). ")]
-    if url:
-        folder = url.rstrip("/").rpartition("/")[2]
-        first = f"!git clone {url} && pip install -q ./{folder}"
-        what = "Binder installs the repository; in Colab run first "
-        out += said(what, first, " and ", f"%cd {folder}", ".")
-    return nodes.paragraph("", "", *out, classes=["run-this-page"])
+    draw, lab, file = (nodes.literal("", w) for w in (again, "make lab", name))
+    parts = nodes.Text("Draw it: "), draw, nodes.Text(". Run it: "), lab
+    end = nodes.Text(", then "), file, nodes.Text(" ("), link, nodes.Text(").")
+    return nodes.paragraph("", "", *parts, *end, classes=["run-this-page"])
 
 
 def add(app, doctree):
@@ -44,9 +30,8 @@ def add(app, doctree):
     docname = app.env.docname
     title = next(iter(doctree.findall(nodes.title)), None)
     if source(app, docname) and title is not None:
-        url = app.config.html_theme_options.get("repository_url", "")
         section = title.parent
-        section.insert(section.index(title) + 1, line(docname, url))
+        section.insert(section.index(title) + 1, line(docname))
 
 
 def no_buttons(app, config):
