@@ -66,7 +66,7 @@ def chosen(rule, wins, drawn, *finals):
             cells = [c for run in runs for c, _ in run.of(dataset, method)]
             of = {c.setting: json.loads(c.kwargs) for c in cells}
             many = Counter(w.partition("=")[0] for w in {*";".join(of).split(";")})
-            names = [k for k in of[cells[0].setting] if many[k] > 1]
+            names = [k for k in of[cells[-1].setting] if many[k] > 1]
             places = [f"{dataset};{without(s, names)}".strip(";") for s in level.index]
             for at, some in level.groupby(places, sort=False):
                 won = [{k: of[s][k] for k in names} for s in best(some, FINALISTS)]
