@@ -57,18 +57,18 @@ class Look:
     claims: float
     open: float
 
-    def worth(self) -> tuple[float, float]:
+    def worth(self):
         """Decisions per CPU minute, now and in the end."""
         minutes = max(self.minutes, 1e-6)
         return self.claims / minutes, self.open / minutes
 
-    def __str__(self) -> str:
+    def __str__(self):
         grows = f"{self.seeds} -> {self.to} seeds, {self.runs} runs"
         return f"{self.paper}/{self.study} on {self.dataset}: {grows}"
 
 
 # ---------------------------------------------------------------- the plan
-def plan(only: str | None = None) -> list[Look]:
+def plan(only=None):
     """The looks that open claims ask for, of one paper or of all; the best first.
 
     Pilots decide nothing, and what studies.yaml does not have is left out. Raises
@@ -102,7 +102,7 @@ def by_dataset(paper, study, **changes):
     tree = studies.load()
     if study not in tree.get(paper, {"studies": ()})["studies"]:
         return {}
-    out: dict[str, list] = {}
+    out = {}
     for c in studies.cells(paper, study, **changes)[0]:
         out.setdefault(c.dataset, []).append(c)
     return out
@@ -129,7 +129,7 @@ def cost(paper, study, dataset, n):
     return len(missing), sum(map(mean, each)) / 60
 
 
-def show(looks: list[Look]) -> None:
+def show(looks):
     """Print a plan."""
     table = pd.DataFrame(map(asdict, looks)).drop(columns="open")
     print(table.rename(columns={"minutes": "CPU min"}).round(1).to_string(index=False))

@@ -15,7 +15,6 @@ edit draws again what it may have changed, and nothing else:
 import ast
 import hashlib
 import subprocess
-from collections.abc import Iterable
 from pathlib import Path
 
 from fedlib.cli.program import program
@@ -27,7 +26,7 @@ TO = Path("results/gate")
 DRAWS = ("fedlib/plots", "fedlib/measures", "fedlib/study", "repro")
 
 
-def digest(files: Iterable[Path]) -> str:
+def digest(files):
     """One hash of files; of Python without comments and layout."""
     h = hashlib.sha256()
     for file in sorted(files):
@@ -38,7 +37,7 @@ def digest(files: Iterable[Path]) -> str:
     return h.hexdigest()[:16]
 
 
-def numbers() -> str:
+def numbers():
     """The versions, and the short runs of this code where they give other numbers than
     those that are noted.
     """
@@ -54,7 +53,7 @@ def numbers() -> str:
     return f"versions and weights {fixed}\n{moved}"
 
 
-def of(paper: str, knobs: dict) -> str:
+def of(paper, knobs):
     """What the drawings of a paper read."""
     every, stored = Path("papers", paper).rglob("*"), Path("evidence")
     files = [f for f in every if f.suffix in (".py", ".yaml", ".csv")]
@@ -62,7 +61,7 @@ def of(paper: str, knobs: dict) -> str:
     return f"knobs {knobs}\nfiles {digest(files)}\nruns {digest(stored)}\n"
 
 
-def turned() -> list[str]:
+def turned():
     """The papers whose knobs, or the tier, are not those of the commit."""
     now, words = read("params.yaml"), ["git", "show", "HEAD:./params.yaml"]
     then = parsed(subprocess.run(words, capture_output=True).stdout) or now

@@ -35,7 +35,6 @@ import importlib
 import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
 
 from fedlib.study import studies
 
@@ -49,19 +48,19 @@ class PaperError(ValueError):
     """A paper that is not here, or a paper.yaml that cannot be used."""
 
 
-def folder() -> Path:
+def folder():
     """papers/ of the repository that we work in, else of the one we belong to."""
     return _folder(Path.cwd())
 
 
 @functools.cache
-def _folder(here: Path) -> Path:
+def _folder(here):
     near = (here, *here.parents)
     root = next((p for p in near if any(p.glob("papers/*/paper.yaml"))), HERE)
     return root / "papers"
 
 
-def found(where: Path | str | None = None) -> list[str]:
+def found(where=None):
     """The papers that are here, in the order that they give themselves.
 
     where: a folder of papers in place of the repository's.
@@ -70,12 +69,12 @@ def found(where: Path | str | None = None) -> list[str]:
 
 
 @functools.cache
-def _found(where: Path) -> list[str]:
+def _found(where):
     names = [f.parent.name for f in where.glob("*/paper.yaml")]
     return sorted(names, key=lambda name: about(name, where)["order"])
 
 
-def about(paper: str, where: Path | str | None = None) -> dict:
+def about(paper, where=None):
     """What papers/<paper>/paper.yaml says; lists that it does not have are empty."""
     return _read(Path(where or folder()) / paper / "paper.yaml")
 
@@ -85,7 +84,7 @@ parsed = functools.cache(studies.parsed)
 
 
 @functools.cache
-def _read(path: Path) -> dict:
+def _read(path):
     if not path.exists():
         here = ", ".join(found(path.parents[1]))
         raise PaperError(f"{path} is missing: here are {here}")
@@ -99,25 +98,25 @@ def _read(path: Path) -> dict:
     return dict.fromkeys(lists, ()) | usual | said
 
 
-def each(field: str) -> dict[str, object]:
+def each(field):
     """{paper: what its paper.yaml says of a field}, for all papers that are here."""
     return {paper: about(paper)[field] for paper in found()}
 
 
-def union(*fields: str) -> tuple[str, ...]:
+def union(*fields):
     """What the lists of some fields hold, of all papers together, without doubles."""
     every = [x for field in fields for given in each(field).values() for x in given]
     return tuple(dict.fromkeys(every))
 
 
 @functools.cache
-def main_study(paper: str, dataset: str) -> str:
+def main_study(paper, dataset):
     """The study with all methods on a data set; "main" where the paper names none."""
     studies = about(paper)["main"]
     return next((s for s, places in studies.items() if dataset in places), "main")
 
 
-def module(paper: str, name: str) -> ModuleType:
+def module(paper, name):
     """papers/<paper>/<name>.py, imported once as papers.<paper>.<name>.
 
     A hyphen, which no identifier has, is an underscore there: papers.fft_gp.claims. A
@@ -131,7 +130,7 @@ def module(paper: str, name: str) -> ModuleType:
     return importlib.import_module(f"papers.{paper.replace('-', '_')}.{name}")
 
 
-def _package(where: Path) -> None:
+def _package(where):
     """Let `papers` be this folder, wherever sys.path may find another one."""
     known = sys.modules.get("papers")
     if known is not None and known.__file__ == str(where / "__init__.py"):

@@ -51,7 +51,7 @@ def connected():
         time.sleep(0.1)
 
 
-def drawn(notebook: Path) -> tuple[int, str]:
+def drawn(notebook):
     """(exit status, words) of a notebook. Who draws may be about to end with another
     command: then it is asked again, of a new one.
     """
@@ -62,7 +62,7 @@ def drawn(notebook: Path) -> tuple[int, str]:
     return 1, f"the process that draws has died three times: see {DRAWN}/log"
 
 
-def folder_of(notebook: Path) -> Path:
+def folder_of(notebook):
     """Where a notebook is drawn: runs/drawn/fedga-sweeps."""
     return DRAWN / f"{notebook.parent.name}-{notebook.stem}"
 

@@ -23,7 +23,7 @@ COPIES = Path("tiers")
 CONFIG = "[core]\n    no_scm = true\n"  # git knows nothing of the copy
 
 
-def with_tier(text: str, tier: str) -> str:
+def with_tier(text, tier):
     """The text of a params.yaml with another tier; every other character stays."""
     if tier not in TIERS:
         raise ValueError(f"no such tier: {tier!r}. Choose one of {', '.join(TIERS)}.")
@@ -33,7 +33,7 @@ def with_tier(text: str, tier: str) -> str:
     return changed
 
 
-def sources() -> set[Path]:
+def sources():
     """What git tracks or would track here, without what the pipeline makes."""
     from dvc.repo import Repo
 
@@ -47,7 +47,7 @@ def sources() -> set[Path]:
     return {file for file in files if not is_made(file)}
 
 
-def copy(tier: str, to: Path) -> None:
+def copy(tier, to):
     """Make `to` a copy of this repository at `tier`, results and runs apart:
     those that are there stay.
     """

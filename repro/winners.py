@@ -1,10 +1,12 @@
 """Which settings win a search, by validation accuracy on pilot seeds.
 
     python -m repro.winners fedga grid finals
+    python -m repro.winners fft-gp rates_out own_out
 
-computes what is missing of a study that draws settings and of its finals, and writes
-papers/<paper>/winners.yaml: of every method and task the finalists, and the best by
-each of the paper's `wins`, over pilots and evaluations of its rule:
+computes what is missing of a study that draws settings and of its finals, or of a grid
+and of a second one at its best, and writes papers/<paper>/winners.yaml: of every method
+and task the finalists, or the first grid's best; and the best of all by each of the
+paper's `wins`, over pilots and evaluations of its rule:
 
     mean     highest mean accuracy over clients
     worst    highest accuracy of the worst tenth
@@ -15,6 +17,7 @@ The first of these chooses the finalists.
 """
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pandas as pd
@@ -34,44 +37,56 @@ BY = {"mean": metrics.mean_acc, "worst": metrics.worst}
 HEAD = "# What searches chose on pilot seeds: by `python -m repro.winners`.\n"
 
 
-def main(paper, search, finals):
+def main(paper, search, finals=None):
     """choose the settings of a search; compute what is missing of it
 
     paper: as fedga
     search: the study that draws the settings, as grid
-    finals: the study that runs the best of them on more pilot seeds
+    finals: the study that runs the best of them on more pilot seeds, or at more values
     """
     path, runs, about = Path("papers", paper, "winners.yaml"), [], papers.about(paper)
-    for name in search, finals:  # whose cells are the finalists of the first
+    for name in filter(None, (search, finals)):  # the second runs what won the first
         runs.append(study(paper, name))
         written = studies.read(path) if path.exists() else {}
         written[search] = chosen(about["rule"], about["wins"], *runs)
-        text = yaml.safe_dump(written, sort_keys=False, width=100)
+        text = yaml.safe_dump(written, sort_keys=False, default_flow_style=None)
         path.write_text(HEAD + text)
 
 
 def chosen(rule, wins, drawn, *finals):
-    """{method: {data set: {"finalists": [...], and of finals each of `wins`}}}."""
-    out = {}
-    for (dataset, method), level in levels(rule, wins[0], drawn):
-        some = [point(drawn, method, dataset, s) for s in best(level, FINALISTS)]
-        out.setdefault(method, {})[dataset] = {"finalists": some}
-    for by in wins if finals else ():
-        for (dataset, method), level in levels(rule, by, drawn, *finals):
-            out[method][dataset][by] = point(drawn, method, dataset, *best(level))
+    """{method: {place: {"finalists": [...], without draws "first", and of finals each
+    of `wins`}}}; place: the data set, and what settings say beside what is searched.
+    """
+    out, first = {}, "finalists" if "draws" in drawn.spec else "first"
+    for key, *runs in (first, drawn), *((by, drawn, *finals) for by in wins if finals):
+        by = key if key in wins else wins[0]
+        for (dataset, method), level in levels(rule, by, *runs):
+            cells = [c for run in runs for c, _ in run.of(dataset, method)]
+            of = {c.setting: json.loads(c.kwargs) for c in cells}
+            many = Counter(w.partition("=")[0] for w in {*";".join(of).split(";")})
+            names = [k for k in of[cells[-1].setting] if many[k] > 1]
+            places = [f"{dataset};{without(s, names)}".strip(";") for s in level.index]
+            for at, some in level.groupby(places, sort=False):
+                won = [{k: of[s][k] for k in names} for s in best(some, FINALISTS)]
+                won = won if key == "finalists" else won[0]
+                out.setdefault(method, {}).setdefault(at, {})[key] = won
     return out
 
 
+def without(setting, names):
+    """A setting without the hyper-parameters of these names."""
+    return ";".join(w for w in setting.split(";") if w.partition("=")[0] not in names)
+
+
 def levels(rule, by, *runs):
-    """((data set, method), level of each setting), of settings of the last run."""
+    """((data set, method), level of each setting), of settings with most pilots."""
     rows = lambda run: run.validation(rule, BY[by])
     level = lambda table: table.groupby(AT, sort=False).value.mean()
     if by == "fair":
         rows, level = lambda run: run.biases([rule], split="val"), fairness
-    left = [(c.dataset, c.method, c.setting) for c in runs[-1].cells]
     table = pd.concat(map(rows, runs)).set_index(AT)
-    table = table[table.index.isin(left)]
-    for who, each in level(table).groupby(AT[:2], sort=False):
+    pilots = table.groupby(AT).seed.transform("nunique")
+    for who, each in level(table[pilots == pilots.max()]).groupby(AT[:2], sort=False):
         yield who, each.droplevel(AT[:2])
 
 

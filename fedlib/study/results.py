@@ -79,7 +79,7 @@ class Study:
         return tuple(self.spec.get("look", {}).get(method, SCORED))
 
     # ------------------------------------------------------------ long tables
-    def row(self, cell, record, metric, rule, value) -> dict:
+    def row(self, cell, record, metric, rule, value):
         """A number of a run, with where it comes from (columns of results/seeds)."""
         meta, row = record.meta, {"paper": self.paper, "study": self.name} | _who(cell)
         row |= {"metric": metric, "rule": rule, "value": value, "data": cell.data}
@@ -87,7 +87,7 @@ class Study:
         row["minutes"] = round(meta["seconds"] / 60, 4)
         return row | {"run_ids": cell.id, "commit": meta["commit"]}
 
-    def _long(self, numbers, rules, scored=None) -> pd.DataFrame:
+    def _long(self, numbers, rules, scored=None):
         """One row per run, rule and entry of numbers(record, key of what is scored,
         rule) -> {metric: value}; runs that lack the view `scored` are left out.
         """
@@ -146,11 +146,11 @@ class Study:
 
 
 # ---------------------------------------------------------------- tidy frames
-def _who(cell) -> dict[str, Any]:
+def _who(cell):
     return {k: getattr(cell, k) for k in ("dataset", "method", "setting", "seed")}
 
 
-def _tidy(run, columns, view=JUDGED, moment=JUDGED, split="test") -> pd.DataFrame:
+def _tidy(run, columns, view=JUDGED, moment=JUDGED, split="test"):
     """columns(record, key) of every view that is asked for, beside who it is."""
     blocks = []
     for c, r in run.of():

@@ -13,8 +13,8 @@ papers/<paper>/seeds.yaml has the seeds that open claims asked for (`python -m
 repro.decide`): {study: {data set: 10}} are ten in all at tier small.
 
 draws: 16 are so many settings of each method (fedlib.methods.search); lists are values
-to draw from. winners: STUDY runs what came of them, as papers/<paper>/winners.yaml has
-it (`python -m repro.winners`): on pilot seeds the finalists, else by=mean, by=worst.
+to draw from. winners: STUDY runs what won there (`python -m repro.winners`): on pilot
+seeds the finalists, else by=mean, by=worst; or one, as `by: mean` or `by: first`.
 """
 
 import functools
@@ -31,6 +31,7 @@ import yaml
 from pydantic import AfterValidator, Field, TypeAdapter
 
 from ..core.errors import known, refuse_if, short
+from ..core.tree import without
 from ..data.settings import Count, Model, Seed, Some, Whole, check, named
 from ..data.tasks import SOURCES, Description
 from ..methods import METHODS, search
@@ -110,6 +111,7 @@ class Study(Run):
     seeds: Seeds
     draws: Few = None  # settings of each method, the local step among them
     winners: str = None  # the study that has searched them, see winners.yaml
+    by: str = None  # which of them alone; settings do not name it
     logs: list[str] | dict[Method, list[str]] = None  # of every seed stored, not of 0
     curves: list[str] = None  # data sets whose every evaluation is, too
     source: str = None
@@ -247,13 +249,8 @@ def by_tier(value):
 def tiered(entry, tier):
     """A task or study at its tier, but for hyper-parameters by tier: see `settings`."""
     base = {k: v for k, v in entry.items() if k not in TIERS} | (entry.get(tier) or {})
-    return {k: v if k == "methods" else plain(v, tier, k) for k, v in base.items()}
-
-
-def plain(value, tier, name):
-    """A value with all values by tier inside it chosen."""
     of = lambda v, k: of(known(v, f"tier of {k}:", tier), k) if by_tier(v) else v
-    return mapped(value, of, name)
+    return {k: v if k == "methods" else mapped(v, of, k) for k, v in base.items()}
 
 
 # ---------------------------------------------------------------- cells
@@ -296,8 +293,8 @@ def cells(paper, name, path="params.yaml", tier=None, knobs=None, **changes):
         usual = tier == "small" and "seeds" not in changes
         more = added(folder / "seeds.yaml", name) if usual else {}
         if "winners" in study:
-            every = read(folder / "winners.yaml")
-            study["won"] = known(every, "search", study["winners"])
+            won = read(folder / "winners.yaml")
+            study["won"] = known(won, "search", study["winners"])
         for dataset in study["tasks"]:
             with located(f"tasks.{dataset}"):
                 task = known(book["tasks"], "task", dataset)
@@ -323,7 +320,7 @@ def of_task(dataset, task, study, tier, seeds, tasks):
                 at = tier, dataset, tasks, point
                 for how, kwargs in variants(method, entry, study, *at):
                     make(method, None, **spec["train"] | kwargs)
-                    setting = ";".join(filter(None, (point, how)))
+                    setting = f"{point};{how}".strip(";")
                     for seed, (text, train, run) in texts.items():
                         cell = *what, method, setting, seed, kind, text
                         out.append(Cell(*cell, json.dumps(train | kwargs), run, tier))
@@ -347,23 +344,28 @@ def as_text(spec):
 
 
 # ---------------------------------------------------------------- hyper-parameters
-def variants(method, entry, study, tier, task, *point):
-    """[(setting, hyper-parameters)] of one method: given, drawn, or won."""
-    if not {"draws", "winners"} & study.keys():
-        return settings(entry, tier, task, *point)
-    values = {k: v for k, v in (entry or {}).items() if isinstance(v, list)}
-    rest = {k: v for k, v in (entry or {}).items() if k not in values}
-    ((_, fixed),) = settings(rest, tier, task, *point)
+def variants(method, entry, study, tier, task, tasks, point):
+    """[(setting, hyper-parameters)] of one method: as its entry has them, or drawn, or
+    won by a search, its own or of the method that it is `like`."""
+    out, some, place = [], None, f"{task};{point}".strip(";")
     if "draws" in study:
+        values = {k: v for k, v in (entry or {}).items() if isinstance(v, list)}
+        entry = without(entry or {}, values)
         some = search.settings(make(method, None), study["draws"], values)
-    else:
-        won = known(known(study["won"], "winners of", method), f"{method} on", task)
-        pilots = min(seeds_of(study["seeds"])) >= PILOT
-        if not pilots:
-            wins = {by: of for by, of in won.items() if by != "finalists"}
-            return [(f"by={by}", fixed | of) for by, of in wins.items()]
-        some = won["finalists"]
-    return [(";".join(word(*kv) for kv in s.items()), fixed | s) for s in some]
+    for how, fixed in settings(entry, tier, task, tasks, point):
+        each = {how: {}}
+        if "winners" in study:
+            won = known(study["won"], "winners of", fixed.pop("like", method))
+            won = won.get(f"{place};{how}") or known(won, f"{method} on", place)
+            each = {f"by={by}": of for by, of in won.items() if by != "finalists"}
+            if "by" in study:
+                each = {how: known(won, "winner", study["by"])}
+            elif min(seeds_of(study["seeds"])) >= PILOT:
+                some = won["finalists"]
+        if some:
+            each = {";".join(word(*kv) for kv in s.items()): s for s in some}
+        out += [(how, fixed | of) for how, of in each.items()]
+    return out
 
 
 def settings(entry, tier="paper", task="", tasks=(), point=""):

@@ -18,45 +18,6 @@ from fedlib.study import audit, guide, store, studies
 from repro import decide, papers
 
 
-def search(entry, *found):
-    """A Study that searches q-FedAvg's values: (data set, setting, hyper-parameters,
-    validation accuracy of each pilot)."""
-    cells, rows = [], []
-    for dataset, setting, kw, levels in found:
-        what = {"method": "q-FedAvg", "dataset": dataset, "setting": setting}
-        cells.append(SimpleNamespace(**what, kwargs=json.dumps({"epochs": 2} | kw)))
-        rows += [what | {"seed": 1000 + s, "value": x} for s, x in enumerate(levels)]
-    table = pd.DataFrame(rows)
-    by_rule = {"last10_mean": table, "last": table.assign(value=-table.value)}
-    how = {"spec": {"methods": {"q-FedAvg": entry}}, "cells": cells}
-    return SimpleNamespace(**how, validation=by_rule.__getitem__)
-
-
-values = lambda lr, q: {"lr": lr, "q": q}
-winners = papers.module("fft-gp", "winners").winners
-
-
-def test_the_mean_over_pilots_wins_on_each_task_and_point():
-    first = search({"lr": [0.2, 0.4], "q": 0.1},
-        ("turned", "guest=0;lr=0.2", values(0.2, 0.1), [80, 80]),
-        ("turned", "guest=0;lr=0.4", values(0.4, 0.1), [60, 95]),  # the best pilot
-        ("turned", "guest=45;lr=0.2", values(0.2, 0.1), [60, 70]),
-        ("turned", "guest=45;lr=0.4", values(0.4, 0.1), [75, 71]),
-        ("photos", "guest=0;lr=0.2", values(0.2, 0.1), [55]),
-        ("photos", "guest=0;lr=0.4", values(0.4, 0.1), [55]),  # of equals the first
-    )  # fmt: skip
-    second = search({"q": [0.01, 1]},
-        ("turned", "guest=45;q=0.01", values(0.4, 0.01), [75, 72]),
-        ("turned", "guest=0;q=1", values(0.2, 1), [10, 81]),
-    )  # fmt: skip
-    won = winners(first, second)
-    turned = {"guest=0": values(0.2, 0.1), "guest=45": values(0.4, 0.01)}
-    photos = {"guest=0": values(0.2, 0.1)}
-    assert won == {"q-FedAvg": {"turned": turned, "photos": photos}}
-    last = winners(first, rule="last")["q-FedAvg"]["turned"]
-    assert last == {"guest=0": values(0.4, 0.1), "guest=45": values(0.2, 0.1)}
-
-
 def scores_by_hand(r, look, wins):
     """(level of the first, ...) of a stored pilot's validation rows."""
     a = r.views[*look, "val"]
@@ -108,6 +69,38 @@ def test_winners_are_those_of_the_stored_pilots(paper, search):
         want = dict(zip(wins, (point[s] for s in won)))
         want["finalists"] = [point[s] for s in first]
         assert told[method][dataset] == want, (method, dataset)
+
+
+GRIDS = ["rates_out", "own_out"], ["rates_own", "own_own"]
+KINDS = "guest=", "decay=", "fedcli"  # what is not searched
+
+
+@pytest.mark.parametrize("grids", [*GRIDS, ["adapted_rates"], ["adapted_rates_out"]])
+def test_the_best_of_two_grids_wins_on_each_task_and_domain_left_out(grids):
+    """By hand: after the last round; the second grid runs at the best of the first."""
+    told = studies.read(ROOT / "papers/fft-gp/winners.yaml")[grids[0]]
+    level = defaultdict(lambda: defaultdict(list))
+    for name in grids:
+        stored = store.read(ROOT / f"evidence/fft-gp-{name}")
+        made, spec, _ = studies.cells("fft-gp", name, ROOT / "params.yaml", "small")
+        for c in made:
+            look = spec.get("look", {}).get(c.method, ("pre", "global"))
+            r, kwargs = stored[c.id], json.loads(c.kwargs)
+            kind = (w for w in c.setting.split(";") if w[:6] in KINDS)
+            at = c.method, ";".join([c.dataset, *kind])
+            won = told[c.method][at[1]]
+            x = 0 if "diverged" in r.meta else r.views[*look, "val"][-1].mean()
+            for by in won if name == grids[0] else ["mean"]:
+                taken = {k: kwargs[k] for k in won[by]} == won[by]
+                level[*at, by][name, c.setting, taken].append(float(x))
+    assert {(m, p, by) for m, of in told.items() for p in of for by in of[p]} == {
+        *level
+    }
+    for at, of in level.items():
+        assert len({len(x) for x in of.values()}) == 1
+        mean = {k: np.mean(x) for k, x in of.items()}
+        (won,) = [v for (*_, taken), v in mean.items() if taken]
+        assert won > max(mean.values()) - 1e-6, at
 
 
 ROWS = {  # EO and accuracy of FedAvg, and of three values -> which wins

@@ -105,7 +105,7 @@ def test_a_good_file_is_what_it_says(tmp_path):
     at = {t: studies.tiered(digits, t)["run"] for t in ("tiny", "small")}
     assert at["tiny"] == digits["run"] and at["small"] == {"rounds": 9}
     tiers = {"a": {"tiny": 1, "small": 2, "paper": 3}}
-    assert studies.plain(tiers, "small", "") == {"a": 2}
+    assert studies.tiered({"b": tiers}, "small") == {"b": {"a": 2}}
     new = studies.merged({"a": {"name": "x", "n": 1}, "b": 1}, {"a": {"name": "y"}})
     assert new == {"a": {"name": "y"}, "b": 1}
     assert cells(tmp_path, GOOD, every=2)[0].engine.count('"every": 2')

@@ -157,6 +157,15 @@ def test_settings_are_drawn_or_those_that_won(tmp_path):
     assert [json.loads(c.kwargs) for c in ends] == [
         json.loads(c.kwargs) for c in finals
     ]
+    text = {"near": entry["near"], "near;epochs=2": {"mean": {"lr": 0.8}}}
+    file.write_text(json.dumps({"grid": {"FedProx": text}}))  # of a variant its own
+    each = {"FedProx": [{"epochs": 1}, {"epochs": 2}], "FedProx-P": {"like": "FedProx"}}
+    main = won | {"by": "mean", "seeds": [7], "methods": each}
+    some = [
+        (c.setting, told(c, "kwargs")) for c in cells(tmp_path, change=book(main=main))
+    ]
+    assert [how for how, _ in some] == ["epochs=1", "epochs=2", ""]
+    assert [kw["lr"] for _, kw in some] == [0.2, 0.8, 0.2] and some[2][1]["mu"] == 3
     for odd in ({"winners": "gird"}, {"methods": {"FedAvg": {}}}):
         with pytest.raises(ValueError, match="search 'gird'|winners of 'FedAvg'"):
             cells(tmp_path, change=book(main=won | odd))
