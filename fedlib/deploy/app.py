@@ -55,9 +55,8 @@ def pack(tree):
     found = {k: v.detach().cpu() for k, v in paths(tree).items()}
     arrays = {k: Array(v.contiguous().numpy()) for k, v in found.items() if v.dim()}
     type_of = lambda v: str(v.dtype).removeprefix("torch.")
-    number = lambda v: 1 * v.item()  # of a bool 0 or 1
-    scalars = {f"{k} {type_of(v)}": number(v) for k, v in found.items() if not v.dim()}
-    return {"arrays": ArrayRecord(arrays), "metrics": MetricRecord(scalars)}
+    few = {f"{k} {type_of(v)}": 1 * v.item() for k, v in found.items() if not v.dim()}
+    return {"arrays": ArrayRecord(arrays), "metrics": MetricRecord(few)}
 
 
 def unpack(content, limit=None):
@@ -170,8 +169,8 @@ def answering(answer):
             c = int(node["partition-id"])
             task = fed.client_task(c, str(node.get("data", fed.data)))
             who = Client(fed, c, task, str(node.get("folder", fed.state)))
-            content = pack(answer(who, msg.content))
-            return Message(RecordDict(content), reply_to=msg)
+            reply = RecordDict(pack(answer(who, msg.content)))
+            return Message(reply, reply_to=msg)
         except Exception as e:
             return Message(Error(0, one_line(e)), reply_to=msg)
 

@@ -64,8 +64,7 @@ def turn(method, c, fed, about, down, mine, quick=False):
         return pick(got, 0)
 
     if about["question"]:
-        f = question(method, about["question"])
-        return mine, {"answer": f(down, mine, shard)}
+        return mine, {"answer": question(method, about["question"])(down, mine, shard)}
     if about["receive"]:
         mine = owned(method.receive(down, owned(mine), shard))
     if about["score"]:

@@ -10,6 +10,7 @@ the paper's own tables alone: they see reported.csv in place of runs.
 """
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -43,7 +44,6 @@ from repro.claims import (
 )
 from repro.metrics import METRICS
 
-SCORES = ("EO", "DP", "CAL", "CON")
 PLACES = ("Income-Sex", "Employment-Sex", "Health-Sex", "Income-Race")
 PLACES += ("MNIST", "CIFAR-10")
 SIGMAS = ("0.5", "1.0", "2.0")
@@ -63,25 +63,21 @@ TENTH = 0.1  # of a point: two runs that lie closer together are as good as equa
 ROUNDING = 0.01  # megabytes are printed with two digits
 
 TARGETS = papers.module("equfl", "targets")
-CALLED = TARGETS.PRINTED
+CALLED, SCORES = TARGETS.PRINTED, TARGETS.METRICS
 FEDAVG = {"method": "FedAvg"}
 
 
-def number(
-    artefact, place, metric, setting="default", method="EquFL", column="reported"
-):
-    """A number of reported.csv; column: or the percent printed beside it."""
-    of = {"artefact": artefact, "dataset": place, "metric": metric, "setting": setting}
-    return float(printed("equfl", method=method, **of)[column].item())
+def number(artefact, dataset, metric, column="reported", **of):
+    """A number of reported.csv, of EquFL; column: or the percent printed beside it."""
+    of = {"setting": "default", "method": "EquFL", "metric": metric, **of}
+    found = printed("equfl", artefact=artefact, dataset=dataset, **of)
+    return float(found[column].item())
 
 
 def aimed(metric, study="", *more):
     """EquFL trained for a metric, as keywords of Values.get."""
-    return {
-        "method": "EquFL",
-        "setting": ";".join((f"target={metric}", *more)),
-        "study": study,
-    }
+    setting = ";".join((f"target={metric}", *more))
+    return {"method": "EquFL", "setting": setting, "study": study}
 
 
 # ---------------------------------------------------------------- scores and accuracy
@@ -115,21 +111,17 @@ def everywhere(rivals):
 @testing
 def all_lowered(v, place, a):
     """Run a has all four scores below FedAvg's."""
-    whole = throughout({m: better(m, place, a, "FedAvg") for m in SCORES})
-
-    f = whole(v)
+    f = throughout({m: better(m, place, a, "FedAvg") for m in SCORES})(v)
     return f._replace(evidence=f"lower than FedAvg's: {f.evidence}")
 
 
 @testing
 def conflict(v, place):
     """EquFL, aimed at one score, raises another one."""
-    tests = {
-        f"{m} by {aim}": better(m, place, "FedAvg", aimed(aim))
+    found = {
+        f"{m} by {aim}": seen(better(m, place, "FedAvg", aimed(aim)), v)
         for aim, m in itertools.permutations(SCORES, 2)
     }
-
-    found = {k: seen(raised, v) for k, raised in tests.items()}
     raised = [k for k, f in found.items() if f.holds == "yes"]
     told = counted(found) + f"; raised: {', '.join(raised)}" * bool(raised)
     return one_of(found)._replace(evidence=told)
@@ -147,8 +139,8 @@ def as_accurate(place, artefact):
     """EquFL loses no more accuracy than the paper prints, whatever its target."""
 
     def gain(m):
-        at = artefact, place, "accuracy", f"target={m}"
-        return round(number(*at) - number(*at, method="FedAvg"), 4)
+        of = partial(number, artefact, place, "accuracy", setting=f"target={m}")
+        return round(of() - of(method="FedAvg"), 4)
 
     tests = {m: better("accuracy", place, aimed(m), "FedAvg", gain(m)) for m in SCORES}
     return at_hand(place, throughout(tests), "the printed loss")
@@ -214,10 +206,8 @@ def as_printed(metric, place, artefact, part=1):
 def less_than_half(v, metric, place, a, rival, b):
     """Run a takes away less than half of the part of b's score that a rival does."""
     x, r, y = scores(v, metric, place, a, rival, b)
-    said = ", ".join(
-        f"{name(run)} takes away {say(metric, (y - z).mean())}"
-        for run, z in ((a, x), (rival, r))
-    )
+    takes = lambda run, z: f"{name(run)} takes away {say(metric, (y - z).mean())}"
+    said = f"{takes(a, x)}, {takes(rival, r)}"
     d = (y - r) / 2 - (y - x)
     return positive(metric, d, f"{said}, half of it", 0.0, ("less", "more"))
 
@@ -234,14 +224,13 @@ def same_improvement(v, metric, place, a, b):
 # ---------------------------------------------------------------- a regulariser
 def minor(metric, place, regular):
     """A regulariser lowers a score by less than MINOR percent."""
-    test = contrary(lowers_by(metric, place, regular, MINOR))
-    return answering(place, regular, test)
+    return answering(place, regular, contrary(lowers_by(metric, place, regular, MINOR)))
 
 
 def beats_regular(metric, place, a, regular):
     """Run a has a lower score than a regulariser."""
-    test = lowered(metric, place, a, regular, ("EquFL", "Regular"))
-    return answering(place, regular, test)
+    names = "EquFL", "Regular"
+    return answering(place, regular, lowered(metric, place, a, regular, names))
 
 
 @testing
@@ -306,7 +295,7 @@ def stored(place):
     of = {"dataset": place, "method": "EquFL", "setting": "server storage"}
 
     def size(metric):
-        x = number("Table XI", place, metric, of["setting"])
+        x = number("Table XI", place, metric, setting=of["setting"])
         return exactly(metric, x, ROUNDING * x, study="storage", **of)
 
     return every(size("global_models_MB"), size("synthetic_dataset_MB"))
@@ -357,18 +346,12 @@ def helps(v, metric, axis):
 def ahead(metric, axis, rivals):
     """Over the values of an axis EquFL improves more than each rival on average."""
 
-    def over(r):
-        def test(v):
-            x, y = common(
-                *(swept(v, metric, m, axis).mean(axis=1) for m in ("EquFL", r))
-            )
-            said = f"on average EquFL improves {metric} by {x.mean():.1f}%"
-            said += f", {r} by {y.mean():.1f}%"
-            return positive(percent(metric), x - y, said)
+    def over(v, r):
+        x, y = common(*(swept(v, metric, m, axis).mean(axis=1) for m in ("EquFL", r)))
+        said = f"on average EquFL improves {metric} by {x.mean():.1f}%"
+        return positive(percent(metric), x - y, f"{said}, {r} by {y.mean():.1f}%")
 
-        return test
-
-    return lambda v: strongest(v, {r: over(r) for r in rivals})
+    return lambda v: strongest(v, {r: testing(over)(r) for r in rivals})
 
 
 @testing
@@ -426,7 +409,7 @@ def linear(v, metric, axis):
 
 # ------------------------------------------------ the paper against its own tables
 BIAS = r"Table (II|IV|V|VI|VII|VIII|IX|X|XII)(\(.\))?$"
-GROUPED = r"Table (II|V)\(.\)$"
+GROUPED = r"Table (II|V)\(.\)$", ["artefact", "metric"]
 PERFECT = 0.185  # DP of a perfect classifier: 5 of 10 digits, unlike for odd and even
 NEAR = 0.02  # to that, our bound
 POINT = 0.01  # of accuracy, our bound for "high"
@@ -473,12 +456,11 @@ def by_method(reported, artefacts, index, good, said=None):
 def lowest_printed(reported):
     said = lambda r: f"{r.EquFL:g} against {r.min():g} of {r.idxmin()}"
     best = lambda r: r.idxmin() == "EquFL"
-    return by_method(reported, GROUPED, ["artefact", "metric"], best, said)
+    return by_method(reported, *GROUPED, best, said)
 
 
 def below_printed(reported):
-    below = lambda r: r.EquFL < r.FedAvg
-    return by_method(reported, GROUPED, ["artefact", "metric"], below)
+    return by_method(reported, *GROUPED, lambda r: r.EquFL < r.FedAvg)
 
 
 def accuracy_printed(reported):
@@ -544,6 +526,6 @@ def rising_printed(reported):
 
 def sums(reported):
     x = table(reported, r"Table XI$", "dataset", "metric")
-    x["sum"] = (x.global_models_MB + x.synthetic_dataset_MB).round(6)
-    said = lambda r: f"{r['sum']:g} and {r.total_MB:g}"
-    return each(x, lambda r: r["sum"] == r.total_MB, said)
+    x["both"] = (x.global_models_MB + x.synthetic_dataset_MB).round(6)
+    said = lambda r: f"{r.both:g} and {r.total_MB:g}"
+    return each(x, lambda r: r.both == r.total_MB, said)

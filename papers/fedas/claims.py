@@ -13,9 +13,8 @@ def cells(place):
 
 def best_everywhere(place, rivals):
     """FedAS is better than every rival in each cell of the tables."""
-    return throughout(
-        {s: best(ACC, place, rivals, "FedAS", setting=s) for s in cells(place)}
-    )
+    one = lambda s: best(ACC, place, rivals, "FedAS", setting=s)
+    return throughout({s: one(s) for s in cells(place)})
 
 
 def average_rank(places, rivals):

@@ -26,9 +26,8 @@ from repro.metrics import METRICS
 # ---------------------------------------------------------------- printed numbers
 def number(metric, place="none"):
     """What the paper prints of FedGA, as text: its digits matter."""
-    return printed(
-        "fedga", method="FedGA", metric=metric, dataset=place
-    ).reported.item()
+    of = {"method": "FedGA", "metric": metric, "dataset": place}
+    return printed("fedga", **of).reported.item()
 
 
 def as_printed(metric):

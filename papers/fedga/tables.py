@@ -60,10 +60,10 @@ def hyper_row(cell):
     cls, given = METHODS[cell.method], json.loads(cell.kwargs)
     known = {f.name: f for f in dataclasses.fields(cls)}
     used = {k: v for k, v in given.items() if k not in ("lr", "epochs", "last")}
-    grids = {
-        n: known[n].metadata.get("grid") for n in known if n in cls.__annotations__
+    own = {
+        n: f.metadata.get("grid") for n, f in known.items() if n in cls.__annotations__
     }
-    grids = {n: ", ".join(map(short, grid)) for n, grid in grids.items() if grid}
+    grids = {n: ", ".join(map(short, grid)) for n, grid in own.items() if grid}
     values = {n: used.get(n, known[n].default) for n in (*used, *grids)}
     row = {"method": cell.method, "setting": cell.setting}
     row["used"] = ", ".join(f"{n} = {short(v)}" for n, v in values.items())

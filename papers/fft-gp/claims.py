@@ -5,6 +5,8 @@ Some sentences are held against the paper's own tables alone: they see reported.
 place of runs.
 """
 
+import itertools
+
 from repro.claims import (
     NotTestable,
     better,
@@ -37,10 +39,8 @@ def best(v, metric, place, method, rivals, study="", setting=""):
     me = run(method, study, setting)
     versus = {r: better(metric, place, me, run(r, study, setting)) for r in rivals}
     theirs = tuple({"method": r, "setting": setting} for r in rivals)
-
     v.get(metric, dataset=place, **me)
-    found = strongest(v, versus)
-    return found._replace(gain=(metric, place, me, theirs, 0.0))
+    return strongest(v, versus)._replace(gain=(metric, place, me, theirs, 0.0))
 
 
 @testing
@@ -132,10 +132,8 @@ def ranks(reported, table, method, rank):
 def below(reported):
     """The number on a domain left out is below that of local models."""
     (own, _), (out, _) = (cells(reported, t) for t in TABLES)
-    return held(
-        {
-            f"{m} {p}": (out[p][m] < own[p][m], f"{out[p][m]:.2f} and {own[p][m]:.2f}")
-            for m in own.index.intersection(out.index)
-            for p in own
-        }
-    )
+    found = {}
+    for m, p in itertools.product(own.index.intersection(out.index), own):
+        x, y = out[p][m], own[p][m]
+        found[f"{m} {p}"] = x < y, f"{x:.2f} and {y:.2f}"
+    return held(found)

@@ -80,8 +80,7 @@ def same_run(v, place, a, b):
     x, y = common(*(v.get(MEAN, dataset=place, **run) for run in (a, b)))
     if len(x) < LEAST:
         raise NotTestable(f"{len(x)} seeds, and fewer than {LEAST} never decide")
-    same = (x == y).sum()
-    said = f"the same {METRICS[MEAN].what} in {same} of {len(x)} seeds"
+    said = f"the same {METRICS[MEAN].what} in {(x == y).sum()} of {len(x)} seeds"
     return sure(v.same(place, a, b), said)
 
 
@@ -102,9 +101,7 @@ def at_least_printed(artefact, metric, place, methods, setting):
 def gains_as_printed(v, gain, cohorts, **of):
     """PLGU-LF is always ahead by the `gain` of Section 6.2, not on a stand-in."""
     least = number("Section 6.2 text", gain)
-    test = everywhere(cohorts=cohorts, least=least, **of)
-
-    found = test(v)
+    found = everywhere(cohorts=cohorts, least=least, **of)(v)
     if any("stand-in" in v.kind(place) for place in cohorts):
         raise NotTestable("the number is about data that are not here")
     return found
@@ -187,9 +184,7 @@ def flatter(v, metrics, place, a, b):
     losses, without which sharpness says little.
     """
     tests = {m: better(m, place, a, b) for m in metrics}
-    test = throughout(tests) if len(tests) > 1 else tests[metrics[0]]
-
-    f = test(v)
+    f = (throughout(tests) if len(tests) > 1 else tests[metrics[0]])(v)
     x, y = common(*(v.get("train_loss", dataset=place, **r) for r in (a, b)))
     losses = " and ".join(say("train_loss", z.mean()) for z in (x, y))
     return f._replace(evidence=f"{f.evidence}; at training losses of {losses}")
@@ -201,8 +196,7 @@ def at_like_loss(v, metric, place, method, setting, sharper=False):
     both have the same training loss; metric: the logarithm of a ratio.
     """
     view = setting.partition(";")[0]
-    words = ("sharper", "flatter") if sharper else ("flatter", "sharper")
-
+    words = ("flatter", "sharper")[:: -1 if sharper else 1]
     ran = v.get("train_loss", method, place, f"{view};age=whole", "flatness")
     try:
         x = v.get(metric, method, place, setting, "flatness")
@@ -232,7 +226,6 @@ def printed_above(reported, artefact, metric, methods, rivals, least=0.01, gain=
     rivals by `least` or more, a digit; or by a gain of Section 6.2.
     """
     least = number("Section 6.2 text", gain) if gain else least
-
     x, out = cells(reported, artefact, metric), {}
     for place, setting, m, _ in x:
         if m in methods:
@@ -276,8 +269,8 @@ def everybody(reported):
     (least,) = cells(reported, "Figure 6 text", "acc_min_over_clients_pct").values()
     low, out = cells(reported, "Table 2", LOW, dataset="CIFAR10", method=PLGU), {}
     for (_, setting, m, _), x in low.items():
-        said = f"the lowest 5% have {x:.2f}"
-        out[f"{m} {setting.split('; ')[1]}"] = x >= least, said
+        at = f"{m} {setting.split('; ')[1]}"
+        out[at] = x >= least, f"the lowest 5% have {x:.2f}"
     return held(out)
 
 

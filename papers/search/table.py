@@ -31,6 +31,8 @@ CEILING = "Centralised"
 CONTROLS = [CEILING, f"FedAvg{TWICE}", f"FedAvg{TWICE}{FT}"]
 OF_THREE = ["Local", "FedAvg", "FedAvg+FT"]
 JUDGED = {"mean": ("mean_acc", 1.0), "worst": ("worst10_acc", 2.0)}  # metric, margin
+COLUMNS = "method task winner_by metric mean lo hi n_seeds less_fedavg_ft less_local "
+COLUMNS += "could_be_best setting gradients bytes"
 FAMILIES = ("base", "fair", "drift", "flat", "domains", "personal")
 
 
@@ -38,8 +40,8 @@ def family(row):
     """The family of a row's method, as the packages of fedlib.methods."""
     if row == THREE:
         return "base"
-    name = row.replace(TWICE, "").removesuffix(FT)
-    return METHODS[name].__module__.split(".")[2]
+    method = METHODS[row.replace(TWICE, "").removesuffix(FT)]
+    return method.__module__.split(".")[2]
 
 
 def doubled(method):
@@ -105,20 +107,12 @@ def table(decided, twice, seeds):
         for task, x in values(seeds, by).items():
             best = could_be_best(x)
             for row in x:
-                less = {k: (x[row] - x[k]).mean() for k in ("FedAvg+FT", "Local")}
+                less = [(x[row] - x[k]).mean() for k in ("FedAvg+FT", "Local")]
                 c, r = how.get((row, task, f"by={by}"), (None, None))
-                mean, lo, hi, n = interval(x[row])
-                said = {"method": row, "task": task, "winner_by": by, "metric": metric}
-                said |= {"mean": mean, "lo": lo, "hi": hi, "n_seeds": n}
-                said |= {
-                    "less_fedavg_ft": less["FedAvg+FT"],
-                    "less_local": less["Local"],
-                }
-                said |= {"could_be_best": row in best, "setting": words(c)}
                 cost = taken[c.method, c.kwargs] if c else None
-                said |= {"gradients": cost, "bytes": sent(r)}
-                out.append(said)
-    return pd.DataFrame(out)
+                told = *interval(x[row]), *less, row in best, words(c), cost, sent(r)
+                out.append((row, task, by, metric, *told))
+    return pd.DataFrame(out, columns=COLUMNS.split())
 
 
 # ---------------------------------------------------------------- the guide
@@ -206,10 +200,8 @@ def regret(seeds, by, draws=1000):
         x = x.drop(columns=CONTROLS, errors="ignore")
         at = rng.integers(0, len(x), (draws + 1, len(x)))
         at[0] = range(len(x))  # the seeds as they are
-        level = x.to_numpy()[at].mean(axis=1)  # [draws + 1, rows]
-        behind.append(
-            pd.DataFrame(level.max(1, keepdims=True) - level, columns=x.columns)
-        )
+        level = pd.DataFrame(x.to_numpy()[at].mean(axis=1), columns=x.columns)
+        behind.append(level.rsub(level.max(axis=1), axis=0))
     largest = pd.concat(behind).groupby(level=0).max()
     ends = largest[1:].quantile([0.05, 0.95]).T.set_axis(["lo", "hi"], axis=1)
     return pd.concat([largest.loc[0].rename("regret"), ends], axis=1)

@@ -232,8 +232,6 @@ def test_regular_is_one_step_on_the_loss_and_the_surrogate():
 
 LR, R, T0 = 0.2, 6, 3
 QUICK = {"lr": LR, "outer": 3, "J": 2, "size": 12, "net": "same"}
-
-
 SOME = {"sizes": (9, 14, 6, 20, 3), "batch": 8, "groups": GROUPS}
 task_of = cache(lambda network=None: toy(network, **SOME))
 equfl = lambda task=None, **kw: make("EquFL", task or task_of(), **QUICK | kw)

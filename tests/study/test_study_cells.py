@@ -154,18 +154,15 @@ def test_settings_are_drawn_or_those_that_won(tmp_path):
     ends = cells(tmp_path, change=book(main=won | {"seeds": [7]}))
     assert [c.setting for c in ends] == ["by=mean", "by=worst"]
     assert [c.id for c in ends] != [c.id for c in finals]
-    assert [json.loads(c.kwargs) for c in ends] == [
-        json.loads(c.kwargs) for c in finals
-    ]
+    assert [told(c, "kwargs") for c in ends] == [told(c, "kwargs") for c in finals]
     text = {"near": entry["near"], "near;epochs=2": {"mean": {"lr": 0.8}}}
     file.write_text(json.dumps({"grid": {"FedProx": text}}))  # of a variant its own
     each = {"FedProx": [{"epochs": 1}, {"epochs": 2}], "FedProx-P": {"like": "FedProx"}}
     main = won | {"by": "mean", "seeds": [7], "methods": each}
-    some = [
-        (c.setting, told(c, "kwargs")) for c in cells(tmp_path, change=book(main=main))
-    ]
-    assert [how for how, _ in some] == ["epochs=1", "epochs=2", ""]
-    assert [kw["lr"] for _, kw in some] == [0.2, 0.8, 0.2] and some[2][1]["mu"] == 3
+    some = cells(tmp_path, change=book(main=main))
+    assert [c.setting for c in some] == ["epochs=1", "epochs=2", ""]
+    kw = [told(c, "kwargs") for c in some]
+    assert [k["lr"] for k in kw] == [0.2, 0.8, 0.2] and kw[2]["mu"] == 3
     for odd in ({"winners": "gird"}, {"methods": {"FedAvg": {}}}):
         with pytest.raises(ValueError, match="search 'gird'|winners of 'FedAvg'"):
             cells(tmp_path, change=book(main=won | odd))
@@ -182,9 +179,7 @@ def test_seeds_are_counted_named_or_pilots_and_seeds_yaml_adds_some(tmp_path):
     bad = [0, True, "5", [], [0, 0], [0, -1], [0.5], {"pilot": 0}, [0, PILOT]]
     for v in [*bad, PILOT + 1, {"pilot": PILOT + 1}]:
         with pytest.raises(ValueError, match="seeds"):
-            Study.model_validate(
-                {"tasks": ["d"], "methods": {"FedAvg": {}}, "seeds": v}
-            )
+            Study.model_validate(dict(tasks=["d"], methods={"FedAvg": {}}, seeds=v))
     file = tmp_path / "papers" / "toy" / "seeds.yaml"
     file.parent.mkdir(parents=True)
 
