@@ -32,17 +32,17 @@ def split(seeds):
     return seeds.assign(target=target, setting=rest, method=method)
 
 
-def own(seeds):
+def own(seeds, metrics=METRICS):
     """Every metric from the run trained for it, or from one without a target."""
-    return judging(split(seeds)).drop(columns="target")
+    return judging(split(seeds), metrics).drop(columns="target")
 
 
-def judging(s):
+def judging(s, metrics=METRICS):
     """Of a split or named table what its runs are judged by: a run with a target by
     this metric, any other run by all of them.
     """
     own = (s.target == s.metric) | ~s.target.isin(METRICS)
-    return s[s.metric.isin(METRICS) & own]
+    return s[s.metric.isin(metrics) & own]
 
 
 def accuracies(seeds):
@@ -122,17 +122,18 @@ def aims(scores):
     return judging(long).drop(columns="target").reset_index(drop=True)
 
 
-def against(judged):
-    """aims() beside FedAvg's row of the same data set, metric and seed.
+def against(judged, reference="FedAvg"):
+    """aims() beside the row `reference` of the same data set, metric and seed.
 
-    New columns: gain, by how many percent of FedAvg's mean bias a run lies below it
-    (the mean of the gains is the gain of the means; NaN where FedAvg has no bias);
-    points, accuracy minus FedAvg's, in points; constant, see one_answer.
+    New columns: gain, by how many percent of the reference's mean bias a run lies below
+    it (the mean of the gains is the gain of the means; NaN where the reference has no
+    bias); points, accuracy minus the reference's, in points; constant, see one_answer.
     """
     at = ["dataset", "metric", "seed"]
-    base = judged[judged.row == "FedAvg"].set_index(at)
+    base = judged[judged.row == reference].set_index(at)
     if base.empty:
-        raise ResultError("against: no row FedAvg")
+        there = ", ".join(judged.row.unique())
+        raise ResultError(f"against: no row {reference!r}; there are {there}")
     s = judged.join(base[["bias", "accuracy", "positive_rate"]].add_suffix("_base"), at)
     level = base.bias.groupby(level=at[:2]).mean().rename("level")
     level = judged.join(level, at[:2]).level
@@ -171,13 +172,14 @@ def told(means):
     """summary() in words, for a table: ours, gain with its interval in percent,
     accuracy and share of yes in percent; "constant" where an answer is lost.
     """
+    lost = zip(means.constant, means.seeds)
     return pd.DataFrame(
         {
             "ours": means.bias.map("{:.3f}".format),
             "gain, %": [*map(_gain, means.gain, means.low, means.high)],
             "accuracy, %": (100 * means.accuracy).map("{:.1f}".format),
             "yes, %": (100 * means.positive_rate).map("{:.1f}".format),
-            "": [*map(_lost, means.constant, means.seeds)],
+            "": [_lost(*of) for of in lost],
         },
         index=means.index,
     )
