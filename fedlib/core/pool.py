@@ -77,8 +77,7 @@ class Groups:
 
     def outcome(self, y):
         """Classes y [...] -> 1 where the class counts as positive, else 0."""
-        positive = torch.tensor(self.positive, device=y.device)
-        return (y[..., None] == positive).any(-1).long()
+        return sum((y == k).long() for k in self.positive)
 
     def odds(self, logits):
         """Logits [n, K] -> log-probabilities [n, 2] of the negative and the positive
@@ -86,8 +85,8 @@ class Groups:
         positive = list(self.positive)
         negative = [k for k in range(logits.shape[-1]) if k not in positive]
         log_p = logits.log_softmax(-1)
-        both = [log_p[..., ks].logsumexp(-1) for ks in (negative, positive)]
-        return torch.stack(both, -1)
+        sides = [[log_p[..., k] for k in ks] for ks in (negative, positive)]
+        return torch.stack([torch.stack(x, -1).logsumexp(-1) for x in sides], -1)
 
     def cells(self, q, x=None, a=None):
         """Soft membership [n, A, 2] of group a and outcome y.
