@@ -77,7 +77,7 @@ class Groups:
 
     def outcome(self, y):
         """Classes y [...] -> 1 where the class counts as positive, else 0."""
-        return sum((y == k).long() for k in self.positive)
+        return sum((y == k for k in self.positive), torch.zeros_like(y))
 
     def odds(self, logits):
         """Logits [n, K] -> log-probabilities [n, 2] of the negative and the positive
