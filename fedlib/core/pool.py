@@ -82,10 +82,9 @@ class Groups:
     def odds(self, logits):
         """Logits [n, K] -> log-probabilities [n, 2] of the negative and the positive
         outcome."""
-        positive = list(self.positive)
-        negative = [k for k in range(logits.shape[-1]) if k not in positive]
+        negative = [k for k in range(logits.shape[-1]) if k not in self.positive]
         log_p = logits.log_softmax(-1)
-        sides = [[log_p[..., k] for k in ks] for ks in (negative, positive)]
+        sides = [[log_p[..., k] for k in ks] for ks in (negative, self.positive)]
         return torch.stack([torch.stack(x, -1).logsumexp(-1) for x in sides], -1)
 
     def cells(self, q, x=None, a=None):
