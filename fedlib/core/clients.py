@@ -4,8 +4,6 @@ One client after another, or all at once under vmap: the same numbers.
 Letters: C clients, M cohort, R rounds, t round.
 """
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,8 +75,7 @@ class Clients:
 
     how: "loop", one after another; "vmap", all at once; "auto": all at once, but for
     fewer than FEW clients, and for the stages in `single`, which cannot be batched:
-    vmap refuses the function, or batches would be mostly padding (`shards.unequal`).
-    """
+    vmap refuses the function, or batches would be mostly padding (`shards.unequal`)."""
 
     method: Any
     task: Any

@@ -12,8 +12,6 @@ vmap, with the same numbers; a checkpoint is the state.
 Letters: C clients, M cohort, R rounds, t round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -86,8 +84,7 @@ def run(
     process (`fedlib.deploy`).
 
     ValueError, before the first round, for arguments that make no sense and a folder of
-    another run; Diverged where a client's model is not finite.
-    """
+    another run; Diverged where a client's model is not finite."""
     told = {k: int(v) if is_whole(v) else v for k, v in locals().items()}  # numpy's too
     given.check_values(told)
     task = getattr(method, "task", None) if task is None else task
@@ -214,8 +211,7 @@ class Federation:
         """The clients receive, and all are scored -> the scores, or None.
 
         After the last round nobody trains any more: who would receive is scored as if
-        it had, and keeps what it has.
-        """
+        it had, and keeps what it has."""
         method, (t, run, cohort), as_if = self.method, turn, None
         server, clients, last = state["server"], state["clients"], t == self.R
         listeners = run.shards(self.everybody) if method.download == "all" else cohort

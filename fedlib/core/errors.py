@@ -3,8 +3,6 @@
 A bool is no number here, and neither is a text that looks like one.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 import reprlib

@@ -1,8 +1,6 @@
 """Files that are there whole or not at all, also when a process is killed or the disk
 is full; and the version, the commit and a hash of this package's own."""
 
-from __future__ import annotations
-
 import glob
 import hashlib
 import io
@@ -25,8 +23,7 @@ def whole(path, write):
     disk is full. write(f) writes to the open file f.
 
     What killed processes have left of this file is deleted first. OSError names the
-    file and the remedy.
-    """
+    file and the remedy."""
     sweep(path)
     part = path.with_name(f".{path.name}.{os.getpid()}@{HOST}")
     try:

@@ -4,8 +4,6 @@ checkpoint  state and record up to a round; after the last, a run goes on to mor
 record      the finished record
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a run is given is checked before the first round."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ It may be a map-style torch Dataset of pairs (x, y) or of dicts, or a Hugging Fa
 Dataset. Pictures become floats [channels, height, width] in [0, 1].
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import torch

@@ -5,8 +5,6 @@ clients at once under `torch.func.vmap`, with the same numbers. A step is a piec
 turns a loss into a direction (w, batch) -> tree.
 """
 
-from __future__ import annotations
-
 import threading
 from dataclasses import dataclass
 
@@ -38,8 +36,7 @@ class Gradient:
 
     `torch.func.grad` inside a transform, autograd on leaf tensors outside (three times
     cheaper); nests to any order in both. Where nothing nests, a loss with a closed form
-    gives its gradient itself, and `sgd` calls its whole descent, `descend`.
-    """
+    gives its gradient itself, and `sgd` calls its whole descent, `descend`."""
 
     def __init__(self, loss):
         self.loss = loss
@@ -96,8 +93,7 @@ def sgd(step, w, shard, lr, momentum=0.0, decay=0.0, pull=None):
     inside a transform. `w` and what closures captured are never written to. Buffers
     (batch norm) are refreshed at the weights before the step. w may also be a dict
     of models that move together, {"a": model, "b": model}; then the step gives a
-    direction for each.
-    """
+    direction for each."""
     closed = getattr(step, "descend", None)
     if closed and shard.known and not differentiated():
         return closed(w, shard, lr, momentum, decay, pull)
@@ -156,8 +152,7 @@ def adam(step, w, shard, lr, betas=(0.9, 0.999), eps=1e-8, decay=0.0):
         g = step(w, b) + decay w                                k = 1, 2, ... batches
         m <- beta1 m + (1 - beta1) g
         v <- beta2 v + (1 - beta2) g^2
-        w <- w - lr (m / (1 - beta1^k)) / (sqrt(v / (1 - beta2^k)) + eps)
-    """
+        w <- w - lr (m / (1 - beta1^k)) / (sqrt(v / (1 - beta2^k)) + eps)"""
     b1, b2 = betas
 
     def one(carry, b):

@@ -5,8 +5,6 @@ CLIENT functions see one client, SERVER functions see stacked rows [M, ...]. Let
 M cohort, B batch, K classes, R rounds.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, fields
 from math import inf
 from operator import attrgetter
@@ -51,8 +49,7 @@ class Round(NamedTuple):
 
     ids [M] the cohort; ask(question, tree) puts a question(tree, mine, shard) -> tree,
     a bound method of the Method, to it: the answers are stacked [M, ...]. One `ask` is
-    counted as one message down and one up.
-    """
+    counted as one message down and one up."""
 
     t: int
     rounds: int | None  # None: the method does not plan ahead
@@ -70,8 +67,7 @@ class Mean:
     """sum_i p_i g_i.
 
     A rule maps updates G [M, P], weights p [M], the model w and the task to one
-    update [P].
-    """
+    update [P]."""
 
     def __call__(self, G, p, w, task):
         return p @ G
@@ -172,8 +168,7 @@ class Method:
     def views(self, down: Tree, mine: Tree, shard: Shard) -> dict[str, View]:
         """{name: x -> logits [n, K]}: the models that can be scored on this client.
 
-        A view works when it is called.
-        """
+        A view works when it is called."""
         return {"global": self.task.net(down["w"])}
 
     # shared by methods
@@ -229,8 +224,7 @@ class Method:
 class Wrap(Method):
     """A method around a method: everything passes through; override what changes.
 
-    Server state {"in": the inner state, ...}.
-    """
+    Server state {"in": the inner state, ...}."""
 
     inner: Any = hp(None, "the method inside", "piece")
     around = ""  # name of the method inside, where none is given

@@ -5,8 +5,6 @@ Letters: N samples, A groups, K classes, n rows; y = 1 the positive outcome, yha
 positive prediction.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re
@@ -46,8 +44,7 @@ class Block(NamedTuple):
     """Columns of x, side by side, that belong together: a "number" (standardised), a
     "flag" (0 or 1), or "onehot" (one 1).
 
-    low, high: what everybody knows about a number's range, in the units of x.
-    """
+    low, high: what everybody knows about a number's range, in the units of x."""
 
     name: str
     kind: str
@@ -63,8 +60,7 @@ class Groups:
 
     column: the column of x that holds the group's code 0 .. A-1, or None: the group
     follows from the class by of_class [K]. schema: the columns of x in words, for those
-    who may know how rows look but may not see any; () for images.
-    """
+    who may know how rows look but may not see any; () for images."""
 
     name: str
     names: tuple
@@ -91,8 +87,7 @@ class Groups:
         """Soft membership [n, A, 2] of group a and outcome y.
 
         q [n, K]: label probabilities. The group is a [n] if given, else the column of
-        x [n, ...], else it follows from the class; ValueError where neither is so.
-        """
+        x [n, ...], else it follows from the class; ValueError where neither is so."""
         outcomes = self.outcome(torch.arange(q.shape[-1], device=q.device))
         if a is None and self.column is None:
             if not self.of_class:
@@ -110,8 +105,7 @@ class Groups:
     def told(self, y, a, tests, classes):
         """Who is compared, and what too few test rows say, in words: sentences.
 
-        y, a [N]: class and group of each row. tests: the clients' test rows.
-        """
+        y, a [N]: class and group of each row. tests: the clients' test rows."""
         yes = [classes[k] for k in self.positive]
         no = [c for c in classes if c not in yes]
         whom = f"{', '.join(self.names):.200} of {self.name!r}"
@@ -147,8 +141,7 @@ def describe(x, a, positive, schema=None, name="group"):
     in natural order.
 
     Where a column of x [N, D], in no one-hot block, is the code, the first is named.
-    schema: Blocks; None: a column of zeros and ones is a flag, any other a number.
-    """
+    schema: Blocks; None: a column of zeros and ones is a flag, any other a number."""
     values = sorted(set(a), key=natural)
     a, names = positions(a, values), tuple(map(str, values))
     if x.dim() != 2:
@@ -228,8 +221,7 @@ def check_cut(parts, split):
 def cut_rows(rows, c, split, parts, official=None):
     """(train, val, test) of client c's rows, in shares `parts`.
 
-    official: the pool's own list of test rows, or None.
-    """
+    official: the pool's own list of test rows, or None."""
     g = torch.Generator().manual_seed(seed_of(split, c, tag("split")))
     draw = lambda rows: rows[torch.randperm(len(rows), generator=g)]
     if official is None:

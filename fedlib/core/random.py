@@ -6,8 +6,6 @@ any device, and nothing is stored. SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) 
 as tensor arithmetic.
 """
 
-from __future__ import annotations
-
 import math
 import zlib
 

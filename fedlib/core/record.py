@@ -61,8 +61,7 @@ class Record:
                  in memory only, for `model`
 
     Moments: "pre" (after download, before training), "post" (after training), "own" (as
-    uploaded), "guest" (clients that never take part).
-    """
+    uploaded), "guest" (clients that never take part)."""
 
     meta: dict[str, Any]
     rounds: np.ndarray = field(default_factory=lambda: np.zeros(0, int))
@@ -128,8 +127,7 @@ class Record:
         """One message per client, leaves [M, ...], or [...] with once.
 
         meta["bytes"] has the size of each name at its first time, meta["tensors"] shape
-        and type of each tensor and in how many messages it was.
-        """
+        and type of each tensor and in how many messages it was."""
         sizes = self.meta.setdefault("bytes", {}).setdefault(way, {})
         tensors = self.meta.setdefault("tensors", {}).setdefault(way, {})
         for name in tree:
@@ -226,8 +224,7 @@ class Record:
         view: one of the method's, such as "global" or "tuned"; None: of a client the
         most personal one. From a folder: the same call of `run` returns its record.
 
-        ValueError where the method has no such model, and says which it has.
-        """
+        ValueError where the method has no such model, and says which it has."""
         view, f = chosen(self, client, view)
         names, w = self.method.task.shapes, f.w if isinstance(f, Model) else {}
         refuse_if(

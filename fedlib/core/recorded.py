@@ -12,8 +12,6 @@ Where cohorts differ, plans are padded to a number of steps that few others exce
 who has finished stands still.
 """
 
-from __future__ import annotations
-
 import gc
 from contextlib import contextmanager
 from dataclasses import replace

@@ -6,8 +6,6 @@ Letters: M clients, S splits, G segments of a client's rows (its splits; with gr
 also its test rows that have neighbours, and these), N rows of all clients, A groups.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,8 +31,7 @@ def score(method, down, clients, run, shards, splits, views=None, receives=None)
     is scored; what it then keeps is dropped. A task with groups also gives "cells"
     {view: {split: [M, A, 2, 2]}}, counts of group, outcome and prediction, and
     "consistency" {view: [M, 2]}: sum of |yhat - mean of the neighbours' yhat|, and rows
-    (Zemel et al., ICML 2013).
-    """
+    (Zemel et al., ICML 2013)."""
     rows, stacks = rows_of(method.task, shards[0], tuple(splits)), (down, clients)
     if receives is None:
         found = together(method, stacks, run, shards, rows, views)

@@ -104,8 +104,7 @@ class Shard:
     """What ONE client holds in round t of R: iterating yields the batches of a plan.
 
     n [] training rows; cid [] client number, negative for a guest; key: of this client
-    and round. at: its place [] among those under vmap; None, alone.
-    """
+    and round. at: its place [] among those under vmap; None, alone."""
 
     draws: Draws
     n: Tensor

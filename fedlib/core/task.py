@@ -37,8 +37,7 @@ class Loss:
 
     rest: the other part of the model, which stays, where w is a part of its tensors, as
     the head. gradient(w, batch) and descend(w, shard, ...), see `nets.closed`, where
-    the network has a closed form, else None.
-    """
+    the network has a closed form, else None."""
 
     gradient = descend = None
 
@@ -62,8 +61,7 @@ class Loss:
 class Model:
     """The model with weights w: x -> logits [B, K].
 
-    It shows its weights, so that scoring can run many models together.
-    """
+    It shows its weights, so that scoring can run many models together."""
 
     def __init__(self, task, w):
         self.task, self.w = task, w
@@ -91,8 +89,7 @@ class Task:
     no other row may. guests: (train, val, test) of clients that never take part: an
     unseen client, or a held-out domain without training rows. kind: own, real,
     synthetic or stand-in, see Pool. a [N]: the group of each row by a sensitive
-    attribute, which `groups` describes.
-    """
+    attribute, which `groups` describes."""
 
     name: str
     network: Any
@@ -140,8 +137,7 @@ class Task:
         shared  a client is tested on all rows of that list whose label it trains on
         guests  row lists of clients that never take part, tested on all their rows
         head    of a torch.nn.Module, the submodule that methods keep personal
-        more    fields of Task, as batch
-        """
+        more    fields of Task, as batch"""
         from ..nets import Module
 
         network = network if head is None else Module(network, head)
@@ -199,8 +195,7 @@ class Task:
         how        these, head, and fields of Task, as batch
 
         ValueError for what would give wrong numbers, DataWarning for what looks wrong
-        (`userdata.REFUSED`, `DOUBTFUL`).
-        """
+        (`userdata.REFUSED`, `DOUBTFUL`)."""
         from . import userdata  # here: it loads pandas
 
         given = userdata.of_arrays(x, y, client_id, a, network is not None)
@@ -235,8 +230,7 @@ class Task:
         words a one-hot block; the sensitive column the group's number 0, 1, ..., as it
         is. The list of words is taken from all rows. x is float32.
 
-        Errors, which name the column, as in from_arrays; TypeError for no DataFrame.
-        """
+        Errors, which name the column, as in from_arrays; TypeError for no DataFrame."""
         from . import userdata  # here: it loads pandas
 
         columns = label, client, sensitive, features
@@ -260,8 +254,7 @@ class Task:
 
         Pictures of PIL and uint8 arrays become [channels, height, width] in [0, 1], see
         `items.picture`; single numbers and words a table, see from_frame, which
-        standardises it. x is float32. Errors as in from_arrays.
-        """
+        standardises it. x is float32. Errors as in from_arrays."""
         from .items import read  # here: it loads pandas
 
         return cls.from_frame(**read(ds, client, label, sensitive, features) | how)

@@ -6,8 +6,6 @@ written for a stack of clients, as products of matrices are, `batched` hands it 
 Letters: C all clients, M cohort, P parameters, K classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeAlias
 

@@ -7,8 +7,6 @@ words, or nothing.
 Letters: N rows, D columns, K classes, C clients.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 import warnings
@@ -255,8 +253,7 @@ def classes_of(s, given, at):
     """(labels in the order of their numbers 0 .. K-1, the K classes as one writes them)
 
     Whole numbers are what they say, words are in order; or `given` lists the labels, or
-    names of 0 .. K-1.
-    """
+    names of 0 .. K-1."""
     there = [bare(u) for u in in_order(s)]
     classes = there if given is None else [bare(u) for u in listed(given) or ()]
     why = f"{at}: classes = {classes!r:.80}: give two or more, each once"

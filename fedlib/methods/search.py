@@ -8,8 +8,6 @@ The K settings run on one pilot seed. Those FINALISTS of the highest mean valida
 accuracy run on two more, and of them win the best mean and the best worst tenth.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any

@@ -13,8 +13,6 @@ Letters: B batch, K classes, d feature width, w token width, L tokens,
 M context vectors.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -31,8 +29,7 @@ from .towers import describe, label, load
 class Towers(Net):
     """What both share.
 
-    inputs: d. classes: K names. model: two towers, or what `towers.load` reads.
-    """
+    inputs: d. classes: K names. model: two towers, or what `towers.load` reads."""
 
     inputs: int
     K: int
@@ -76,8 +73,7 @@ class Adapter(Towers):
 
     2 d^2 + 2 d parameters. The softmax makes the gated features about d times smaller;
     normalising undoes that. With W2 = 0 and b2 = 0 the gate is 1/d for every feature,
-    so the network classes as without training.
-    """
+    so the network classes as without training."""
 
     @cached_property
     def parts(self):
@@ -102,8 +98,7 @@ class Prompts(Towers):
     M w parameters. ctx starts normal with deviation 0.02, or as the words of `ctx_init`
     ("a photo of a"; then M is their number). class_specific: each class has vectors of
     its own, K M w parameters. Every logit is one pass of K sentences through the text
-    tower, of which only ctx is differentiated.
-    """
+    tower, of which only ctx is differentiated."""
 
     M: int = 16
     ctx_init: str = ""

@@ -14,8 +14,6 @@ matrix [W_l | c_l], a bias being the weight of an input that is always 1.
 Letters: M clients, B batch, K classes, L layers.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,8 +34,7 @@ FETCHED, WITH_ONE = {"cpu": 2**21, "cuda": 2**28}, 2**28
 class Closed(Rows):
     """A network of linear layers with relu between them, and nothing else.
 
-    w: the tensors of some layers; rest: those of the others, which stay.
-    """
+    w: the tensors of some layers; rest: those of the others, which stay."""
 
     dense = None  # the layers' names in forward order; None: there is something else
 
@@ -104,8 +101,7 @@ class Closed(Rows):
 class Linear(Closed):
     """Softmax regression: logits = x W' + c.
 
-    The bias starts at 0, the weights uniform in +-1/sqrt(inputs) (FedGA, Synthetic).
-    """
+    The bias starts at 0, the weights uniform in +-1/sqrt(inputs) (FedGA, Synthetic)."""
 
     inputs: int
     K: int
@@ -118,8 +114,7 @@ class MLP(Closed):
     """Linear layers with relu between them; `hidden` is one width or a tuple of widths.
 
     Images are flattened. norm: "none", or "group" or "batch" for a norm layer after
-    each hidden linear layer, before its relu.
-    """
+    each hidden linear layer, before its relu."""
 
     inputs: int
     hidden: int | tuple[int, ...]
@@ -150,8 +145,7 @@ def walk(task, table, W, to, moves, how):
     clients' batches; those with most steps come first.
 
     table: see `timetables`. to: where the pull of `how` = (lr, momentum, decay, mu)
-    leads, stacks like W.
-    """
+    leads, stacks like W."""
     V = [torch.zeros_like(x) for x in W] if how[1] else []
     rows, n, steps, idle = table
     batch = rows.shape[1] * W[0].shape[2] * W[0].element_size()  # bytes
@@ -186,8 +180,7 @@ def move(W, V, to, d, z, s, lr, momentum=0.0, decay=0.0, mu=0.0):
         V <- momentum V + s d z' + decay W + mu (W - to),   W <- W - lr V
 
     Without momentum the same without V: W <- shrink W - lr s d z' + lr mu to with
-    shrink = 1 - lr (decay + mu).
-    """
+    shrink = 1 - lr (decay + mu)."""
     if momentum:
         V.baddbmm_(d, z.mT, beta=momentum, alpha=s)
         V.add_(W, alpha=decay + mu)
@@ -223,8 +216,7 @@ def forward(W, x, hidden=None):
     """Inputs z_l of all layers, each with a row of ones, and probabilities p.
 
     W: weights with biases; x [D + 1, B]; or both with a dimension of clients in front.
-    hidden: where z_1, z_2, ... are written, whose last row is 1 already.
-    """
+    hidden: where z_1, z_2, ... are written, whose last row is 1 already."""
     product, z = torch.bmm if x.dim() == 3 else torch.mm, [x]
     for l, W_l in enumerate(W[:-1]):
         a = product(W_l, z[-1])
@@ -237,8 +229,7 @@ def forward(W, x, hidden=None):
 def backward(W, z, d, moves):
     """(l, d_l) of the layers `moves`, from the last to the first; d: that of the last.
 
-    The next d is taken before layer l is handed out, so layer l may be moved then.
-    """
+    The next d is taken before layer l is handed out, so layer l may be moved then."""
     product, lowest = torch.bmm if d.dim() == 3 else torch.mm, min(moves)
     for l in range(len(W) - 1, lowest - 1, -1):
         before = None
@@ -258,8 +249,7 @@ def timetables(draws, name, many):
     idle)}) with rows [S, B], row numbers of all S batches, padded by their first; n
     [S], how many of them are real; and the steps: batch `begin` is the first, k clients
     take it, batches have at most B rows, and all so many (full). Where clients are to
-    look like others, they are idle at the end, in batches of no rows.
-    """
+    look like others, they are idle at the end, in batches of no rows."""
     plans, (most, widest) = draws.drawn(name), draws.bounds.get(name, ((), 0))
     first = sorted(range(len(plans)), key=lambda i: -len(plans[i][1]))
     padded = ((i, *plans[i], T) for i, T in zip_longest(first, most, fillvalue=0))

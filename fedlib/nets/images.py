@@ -3,8 +3,6 @@
 A pool comes before its relu: as relu and then pool, and a quarter of the work.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,8 +25,7 @@ class CNN(Rows):
     """Two convolutions for small images, and the head on 4 x 4 mean pixels.
 
     conv 5 x 5 with stride 2, norm, relu, max pool 2; conv 3 x 3, norm, relu, mean pool
-    to 4 x 4, from any size of image. GroupNorm by default, so there are no buffers.
-    """
+    to 4 x 4, from any size of image. GroupNorm by default, so there are no buffers."""
 
     channels: int
     K: int
@@ -51,8 +48,7 @@ class FedAvgCNN(Rows):
     max pool 2; then a hidden linear layer and relu, the features. No norm layers. For
     CIFAR (32 pixels) this is FedAS's network (CVPR 2024, its code): 878,538 parameters
     with K = 10, 924,708 with K = 100; the paper calls it a 6-layer CNN, which counts
-    the pools.
-    """
+    the pools."""
 
     channels: int
     K: int
@@ -80,8 +76,7 @@ class AlexNetBN(Rows):
     A batch norm follows every convolution and hidden linear layer. Convolutions as in
     torchvision's `alexnet` (64, 192, 384, 256, 256), so images of at least 63 x 63.
     With K = 10 it has 12,974,154 parameters (FedGA on Office-Caltech-10; FedBN's
-    network is the same with 4,096).
-    """
+    network is the same with 4,096)."""
 
     K: int
     channels: int = 3
@@ -122,8 +117,7 @@ class ResNet(Rows):
     `num_batches_tracked` have no use here (the momentum is fixed) and are left out.
 
     weights: a file with a state dict of torchvision's network of the same name and stem
-    (norm = "batch"), to start from; the head is drawn anew. It is never fetched.
-    """
+    (norm = "batch"), to start from; the head is drawn anew. It is never fetched."""
 
     K: int
     channels: int = 3
@@ -168,8 +162,7 @@ class ResNet18(ResNet):
     """ResNet-18, of basic blocks (see ResNet).
 
     With K = 10, batch norm and the ImageNet stem 11,181,642 parameters; 11,173,962 with
-    a 3 x 3 stem.
-    """
+    a 3 x 3 stem."""
 
     depths, kernels, expansion = (2, 2, 2, 2), (3, 3), 1
 
@@ -178,8 +171,7 @@ class ResNet18(ResNet):
 class ResNet50(ResNet):
     """ResNet-50, of bottleneck blocks (see ResNet).
 
-    With K = 200 and a 3 x 3 stem 23,910,152 parameters.
-    """
+    With K = 200 and a 3 x 3 stem 23,910,152 parameters."""
 
     depths, kernels, expansion = (3, 4, 6, 3), (1, 3, 1), 4
 
@@ -192,8 +184,7 @@ class WideResNet(Rows):
     of (depth - 4) / 6 blocks with 16, 32, 64 times `width` channels, the last two at
     half the size; norm, relu, mean pixel. With the defaults and K = 100 it has
     36,536,884 parameters. Where the width changes the short cut is a convolution of the
-    activated input, without a norm layer, as in the authors' code.
-    """
+    activated input, without a norm layer, as in the authors' code."""
 
     K: int
     channels: int = 3

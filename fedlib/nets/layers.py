@@ -1,7 +1,5 @@
 """Layers as functions of (w, x), the parts of a network, what all networks share."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields
 from functools import cached_property
@@ -135,8 +133,7 @@ class Rows(Net):
         ("norm", name), nothing where self.norm is "none"   ("relu",)
         ("pool", kernel, stride, padding), of maxima        ("mean", side), of pixels
         ("flat", side)           images of side x side pixels, or vectors (side = 1)
-        ("add", rows, beside)    the sum of what both make of the same z
-    """
+        ("add", rows, beside)    the sum of what both make of the same z"""
 
     norm, bias, start, head_start = "none", False, "torch", "torch"  # of convolutions
 
@@ -206,8 +203,7 @@ def dense(w, name, z):
 def conv(w, name, z, stride=1, padding=0):
     """The convolution `name` of weights w, applied to z [B, inputs, H, W].
 
-    With all channels of a pixel side by side in memory: the quickest order on a CPU.
-    """
+    With all channels of a pixel side by side in memory: the quickest order on a CPU."""
     kernel, bias = w[name + ".weight"], w.get(name + ".bias")
     order = {} if transformed() else {"memory_format": torch.channels_last}
     z = F.conv2d(z.contiguous(**order) if order else z, kernel, bias, stride, padding)
@@ -235,8 +231,7 @@ def batch_norm(w, name, z, b, stats, eps=EPS, momentum=MOMENTUM):
     """Batch norm of z [B, channels, ...], see the package for b and stats.
 
     With one row that counts (and no pixels) the mean is the row itself: its output is
-    the bias.
-    """
+    the bias."""
     gain, bias = w[f"{name}.weight"], w[f"{name}.bias"]
     running = {k: w.get(k) for k in (f"{name}.running_mean", f"{name}.running_var")}
     if b is None:  # buffers are constants to a gradient
@@ -267,8 +262,7 @@ def ensure_torchvision():
 
     The wheel on package indexes is a CUDA build, whose compiled operators such a torch
     cannot load; the import then ends with "operator torchvision::nms does not exist".
-    Data sets, transforms and models use none of them: declaring the names is enough.
-    """
+    Data sets, transforms and models use none of them: declaring the names is enough."""
     try:
         import torchvision  # noqa: F401
     except RuntimeError:

@@ -11,8 +11,6 @@ batch or draw at random, are fedlib's own.
 Letters: B batch, K classes, T tokens, D feature width.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import math
@@ -57,8 +55,7 @@ class Module(layers.Net):
     An nn.Embedding reads tokens as whole numbers, though a task keeps them as floats.
     The module returns logits [B, K], or an object that has them as `.logits`.
     ValueError for a module that cannot be trained here, either at once or when a task
-    tries it.
-    """
+    tries it."""
 
     # found out by `tried`: does the head, a submodule, make the logits from features
     # [B, D], and else why not; is it z W' + c
@@ -309,8 +306,7 @@ def fitted(task):
     """{"network": that of a task, "K": its number of classes}.
 
     An nn.Module becomes a `Module`, which may have more outputs than labels occur.
-    ValueError for what is no network, and for one that rows and labels do not fit.
-    """
+    ValueError for what is no network, and for one that rows and labels do not fit."""
     network, x, K = task.network, task.x, task.K
     network = Module(network) if isinstance(network, nn.Module) else network
     own = isinstance(network, Module)
@@ -358,8 +354,7 @@ def tried(network, x):
 class Trial:
     """A few passes over the same rows.
 
-    share: by what share of the largest logit two passes may differ by rounding.
-    """
+    share: by what share of the largest logit two passes may differ by rounding."""
 
     def __init__(self, network, rows, share):
         self.network, self.rows, self.share = network, rows, share

@@ -26,8 +26,6 @@ Letters: n images, c sentences, L tokens, w token width, d feature width, S pixe
 side.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass
@@ -60,8 +58,7 @@ def load(model):
     """The towers of a path, in memory until it changes; towers pass through.
 
     model: a stand-in's file, or a folder with open_clip_config.json and weights.
-    ValueError for a path that is not there, or is neither.
-    """
+    ValueError for a path that is not there, or is neither."""
     if not isinstance(model, (str, Path)):
         return model
     path = Path(model).resolve()
@@ -153,8 +150,7 @@ def read(z, end):
 def square(x, size, mode):
     """Images [n, 3, H, W] in [0, 1] -> [n, 3, size, size].
 
-    The shorter side is resized, the middle cut out.
-    """
+    The shorter side is resized, the middle cut out."""
     if x.shape[-2:] != (size, size):
         k = size / min(x.shape[-2:])
         h, w = (max(size, round(k * s)) for s in x.shape[-2:])
@@ -176,8 +172,7 @@ class TextTower:
 
     Blocks normalise first, attention is causal, the output is read off at the end.
     Plain products of tensors, so that it runs under grad and vmap. w: width, H: heads;
-    weights "text.*", as papers/fft-gp/standin.py draws them.
-    """
+    weights "text.*", as papers/fft-gp/standin.py draws them."""
 
     words: int
     width: int = 64
@@ -223,8 +218,7 @@ class StandIn(Pair):
     """Two small towers that were trained on captioned glyphs: a stand-in for CLIP.
 
     weights: {name: tensor}. words: the vocabulary, by number. zero_shot:
-    {style: accuracy on ten classes, a fraction}. recipe: how it was trained.
-    """
+    {style: accuracy on ten classes, a fraction}. recipe: how it was trained."""
 
     kind, template = "stand-in", "a picture of {} ."
 

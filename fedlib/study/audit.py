@@ -44,8 +44,7 @@ def compute(
 ):
     """Compute every run of the studies that is neither packed nor in runs/, at a tier
     (None: that of params.yaml); anew: what is packed, too. device: see `compute_all`.
-    dry_run: say only what there is to do, and which data sets are missing.
-    """
+    dry_run: say only what there is to do, and which data sets are missing."""
     identity.warn_if_edited()
     for study in chosen(names):
         cells = studies.cells(*study, tier=tier)[0]
@@ -84,8 +83,7 @@ def packable(paper, study, anew):
     """[(id, columns, Record)] of a study, each run once: of seed 0 all, of others and
     winners the evaluations that rules pick, all on data sets in `curves`; its `logs`;
     groups of all clients together; of a search's pilots validation rows alone.
-    ValueError: a run is missing, or no commit's.
-    """
+    ValueError: a run is missing, or no commit's."""
     val = lambda part: {k: a for k, a in part.items() if k[2] == "val"}
     pooled = lambda part: {k: a.sum(1, a.dtype, keepdims=True) for k, a in part.items()}
     todo, spec, _ = studies.cells(paper, study)
@@ -153,8 +151,7 @@ def verify(sample, seed=0, names=(), device="cpu", workers=1, write=False):
     row per run; its verdicts are those of `compare`. ValueError where one differs.
 
     device: "cpu", where all that is stored was computed, or "cuda". write: keep the
-    table in results/.
-    """
+    table in results/."""
     have = []
     for study in chosen(names):
         ids = {row["id"] for row in store.listed(STORE / "-".join(study), ("id",))}
@@ -181,8 +178,7 @@ def compare(old, new):
     """The columns of a verification: a stored record beside the new one of its cell.
 
     verdict: "same" to the last hit; "rounding", where no mean accuracy differs by more
-    than TOLERANCE points; else "DIFFERS".
-    """
+    than TOLERANCE points; else "DIFFERS"."""
     share = points = 0.0
     at = np.isin(new.rounds, old.rounds)  # not all may be stored
     for k, x in old.views.items():

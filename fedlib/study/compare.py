@@ -88,8 +88,7 @@ def compare(
     another setting has the best worst tenth, that one is a row "FedGA (worst)".
 
     A method that fails is named in `failed`, and stops no other. ValueError where every
-    method fails.
-    """
+    method fails."""
     given.check_values({**locals(), "how": None, **how}, VALUES)
     seeds, entries, how_many = seeds_of(seeds), {}, (workers, progress)
     for name, *entry in map(method_of, methods):
@@ -272,8 +271,7 @@ class Comparison:
         """One row per method, the best worst tenth first: mean and worst tenth of the
         clients in percent, with guests also the mean over clients left out under the
         global model; Gini, and with groups EO and DP, fractions; ± is half a 95 %
-        interval over seeds.
-        """
+        interval over seeds."""
         rows = {}
         for name, records in self.records.items():
             seeds = pd.DataFrame([measured(*each) for each in self.counting(name)])
@@ -291,8 +289,7 @@ class Comparison:
     def frame(self) -> pd.DataFrame:
         """One row per method, seed and client: method, seed, client (name or number),
         rows (of test), model, round (the one that counts; the last of several),
-        accuracy (percent).
-        """
+        accuracy (percent)."""
         blocks = []
         for name in self.records:
             for r, view, at in self.counting(name):
@@ -312,8 +309,7 @@ class Comparison:
         difference (to the same client and seed under `against`, percentage points, mean
         over the seeds that both have), ± difference (half a 95 % interval, from two
         seeds on), change (gain or loss: by more than `points`; else same).
-        ValueError for a name that is not there, or no seed in common.
-        """
+        ValueError for a name that is not there, or no seed in common."""
         frame, at = self.frame(), ["seed", "client"]
         base = frame[frame.method == against].set_index(at)["accuracy"]
         mine = frame[frame.method != against].join(base.rename("base"), at)

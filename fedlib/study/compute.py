@@ -53,8 +53,7 @@ def trained(cell, device=None, folder=None):
 
 def compute_cell(cell, wait=True, runs="runs", device=None):
     """The folder of a cell's run, which is computed unless it is done; None where
-    another process is at it, and wait=False. A diverged run leaves its record, too.
-    """
+    another process is at it, and wait=False. A diverged run leaves its record, too."""
     folder = Path(runs, cell.id)
     if (done := folder / "record").exists():
         return folder
@@ -74,8 +73,7 @@ def compute_all(cells, runs="runs", workers=None, device="auto", name=""):
 
     workers: processes on this machine (None: one per core that we may use). device:
     "cpu", "cuda", or "auto", convolutions on a GPU where there is one, one at a time,
-    and beside it all others on the cores. name: says first what there is to compute.
-    """
+    and beside it all others on the cores. name: says first what there is to compute."""
     at, places, todo = Path(runs).absolute(), {}, unfinished(cells, runs)
     large = "cuda" if torch.cuda.is_available() else "cpu"
     if name and todo and DRAWS not in os.environ:
@@ -134,8 +132,7 @@ def run_jobs(f, jobs, workers=None, device=None, progress=False):
 
     f gives None for a job that another process is at: it is left for last, and then
     asked to wait. A job that fails stops no other; ValueError, where a worker has died,
-    ends all. workers: see `compute_all`; progress: see `compare`.
-    """
+    ends all. workers: see `compute_all`; progress: see `compare`."""
     left, hidden = dict(enumerate(jobs)), progress is not None and not progress
     if progress is None and ("ipykernel" not in sys.modules or DRAWS in os.environ):
         hidden = None  # but on a terminal

@@ -31,8 +31,7 @@ def study(
     workers: processes (see fedlib.study.compute).
     mine: runs of your own, for sources that you have edited, kept in `runs` under names
     of their own. Without it a warning says that the stored runs may not be theirs.
-    knobs: {name: value} in place of the paper's own in `path`; None: as it has it.
-    """
+    knobs: {name: value} in place of the paper's own in `path`; None: as it has it."""
     todo, spec, tier = cells(paper, name, path, tier, knobs, **changes)
     same = changes | {"seeds": sorted({c.seed for c in todo})}
     full = {c.id for c in cells(paper, name, path, "paper", knobs, **same)[0]}

@@ -7,8 +7,6 @@ first; how many points the best of the three was behind the best of all, and so 
 the guide names first where it does not know the task.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

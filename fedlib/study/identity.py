@@ -110,8 +110,7 @@ def plain(v):
     """A value as the name sees it: 1 and 1.0 are one number, a tuple is a list, a cell
     its id, a method or a piece its name and its fields.
 
-    A field that came later is left out at its hp(..., absent=VALUE).
-    """
+    A field that came later is left out at its hp(..., absent=VALUE)."""
     if isinstance(getattr(type(v), "id", None), property):
         return v.id
     if dataclasses.is_dataclass(v):

@@ -89,8 +89,7 @@ class Study:
 
     def _long(self, numbers, rules, scored=None):
         """One row per run, rule and entry of numbers(record, key of what is scored,
-        rule) -> {metric: value}; runs that lack the view `scored` are left out.
-        """
+        rule) -> {metric: value}; runs that lack the view `scored` are left out."""
         out = []
         for (c, r), rule in itertools.product(self.of(), rules):
             key = (*(scored or self.scored)(c.method), "test")
@@ -101,16 +100,14 @@ class Study:
 
     def seeds(self, measures: Measures = MEASURES, rules=("best_val",), scored=None):
         """Long table, one row per cell, measure and rule. scored: (moment, view), or a
-        function of a method that gives it; None: the study's.
-        """
+        function of a method that gives it; None: the study's."""
         choose = (lambda method: scored) if isinstance(scored, tuple) else scored
         numbers = lambda *at: means(at_each(measures, *at)) | runs.site_accuracies(*at)
         return self._long(numbers, rules, choose)
 
     def biases(self, rules=("last10_mean",), measures: Measures = BIAS, split="test"):
         """Seeds of `measures` of counts [.., A, 2, 2], CON, the accuracy as a fraction,
-        over all clients' rows of a split together.
-        """
+        over all clients' rows of a split together."""
         of = lambda r, key, by: runs.bias_of(measures, r, (*key[:2], split), by)
         return self._long(lambda *at: means(of(*at)), rules)
 
@@ -183,8 +180,7 @@ def frame(run: Study, at: str | None = None, **which: str | None) -> pd.DataFram
     behind the accuracy), acc (percent; NaN for a client without rows). at: a name of
     selection.RULES, whose evaluations are kept; None: all. which: view, moment, split;
     None: all; not given: what the study judges the method by, and the test rows.
-    ValueError where there is no such view or rule.
-    """
+    ValueError where there is no such view or rule."""
 
     def columns(r, key):
         chosen = picked(at, r, key)
@@ -207,8 +203,7 @@ def scores(run: Study, at: str | None = None, measures=MEASURES, **which: Any):
 
     Columns: dataset, method, setting, seed, moment, view, round (`at`: rule), and the
     measures: {name: function of accuracies [E, C], or of them and n, the test rows [C],
-    to [E]}. which and errors as in `frame`.
-    """
+    to [E]}. which and errors as in `frame`."""
 
     def columns(r, key):
         each, when = at_each(measures, r, key, at), {"round": runs.rounds_of(r, key)}
@@ -223,8 +218,7 @@ def biases(run: Study, at: str | None = None) -> pd.DataFrame:
 
     Columns: dataset, method, setting, seed, round, the measures of BIAS, CON, accuracy;
     all fractions, NaN where a group has no row to compare. at: as in `frame`.
-    ValueError where runs have counted no groups.
-    """
+    ValueError where runs have counted no groups."""
     when = lambda r, key: {"round": runs.rounds_of(r, key)[picked(at, r, key)]}
     each = lambda r, key: when(r, key) | runs.bias_of(BIAS, r, key, at)
     return _tidy(run, each).drop(columns=["moment", "view"])
@@ -235,8 +229,7 @@ def logs(run: Study, *names: str) -> pd.DataFrame:
 
     Columns: dataset, method, setting, seed, round, client (of the cohort [R, M];
     missing for logs [R]), and the names. Runs that did not store all are left out.
-    ValueError where none did, or where the logs are not of one shape.
-    """
+    ValueError where none did, or where the logs are not of one shape."""
     blocks = []
     for c, r in run.of():
         if all(k in r.logs for k in names):

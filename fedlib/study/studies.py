@@ -279,8 +279,7 @@ class Cell:
 def cells(paper, name, path="params.yaml", tier=None, knobs=None, **changes):
     """(the cells of a study, the study at its tier, the tier). knobs: see `load`;
     changes: values that replace the study's own. ValueError for a mistake, with its
-    place.
-    """
+    place."""
     tree = load(path, paper, **(knobs or {}))
     folder, out = Path(path).parent / "papers" / paper, []
     usual = tree.pop("tier")
@@ -413,8 +412,7 @@ def points(spec):
 
     Entries {grid: [...]} span it; the setting names the axis by `as` or the key, and
     its values as the first entry, or as one is `called`, by the paper's numbers.
-    Entries of one name form one axis and advance together.
-    """
+    Entries of one name form one axis and advance together."""
     axes = {}
     spans = lambda v: isinstance(v, dict) and "grid" in v
 
