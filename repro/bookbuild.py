@@ -73,6 +73,7 @@ def forget() -> None:
         shutil.rmtree(made_by.parent, ignore_errors=True)
         made_by.parent.mkdir()
         made_by.write_text(now)
+    shutil.rmtree(HTML / "_downloads", ignore_errors=True)  # of earlier figures
 
 
 def sphinx() -> bool:
@@ -86,7 +87,7 @@ def sphinx() -> bool:
     said |= {"nitpicky": True}
     how = {"path_config": book / "_config.yml", "confoverrides": said, "jobs": JOBS}
     how |= dict.fromkeys(("noconfig", "warningiserror", "keep_going"), True)
-    return bool(build_sphinx(book, book / "_build/html", **how))
+    return bool(build_sphinx(book, HTML.resolve(), **how))
 
 
 def main() -> int:

@@ -193,8 +193,8 @@ def searched(runs, entries, K, seeds, rule, *how):
 
 
 def validation(r, rule, measure=metrics.mean_acc):
-    """A measure of a pilot's validation accuracies where they count; -1 for no run."""
-    if isinstance(r, str):
+    """A measure of a run's validation accuracies where they count; -1: it has none."""
+    if isinstance(r, str) or ("pre", view_of(r), "val") not in r.views:
         return -1.0
     a = r["pre", view_of(r), "val"][selection.picked(rule, r, view_of(r))]
     return float(np.mean([measure(row[~np.isnan(row)]) for row in a]))
@@ -375,11 +375,8 @@ class Comparison:
     def guide(self) -> str:
         """What to try next (fedlib.study.guide), where Local, FedAvg and FedAvg+FT are
         compared and all clients have validation rows; else ""."""
-        each = {k: self.records[k] for k in guide.THREE if k in self.records}
-        val = {
-            k: np.mean([validation(r, self.rule) for r in v]) for k, v in each.items()
-        }
-        return guide.advice({k: 100 * v for k, v in val.items() if v >= 0})
+        mean = lambda v: 100 * np.mean([validation(r, self.rule) for r in v])
+        return guide.advice({k: mean(v) for k, v in self.records.items()})
 
     def __repr__(self) -> str:
         told = [self.table.to_string(), *self.cautions(), self.guide()]

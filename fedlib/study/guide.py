@@ -38,8 +38,8 @@ def nearest(at: list[float], tasks: pd.DataFrame) -> pd.Series:
 
 def advice(mean: Mapping[str, float]) -> str:
     """What to try, in words, from mean validation accuracies {method: %} of the three;
-    "" where one of them is missing."""
-    if not mean.keys() >= {*THREE}:
+    "" where one of them is missing, or below 0 for want of validation rows."""
+    if not all(mean.get(k, -1) >= 0 for k in THREE):
         return ""
     tasks = pd.read_csv(TASKS)
     local, tuned = signs(mean)

@@ -29,7 +29,6 @@ from fedlib.study.once import once
 RULE, THREE, TWICE = "last10_mean", "Best of three", " 2x"
 CEILING = "Centralised"
 CONTROLS = [CEILING, f"FedAvg{TWICE}", f"FedAvg{TWICE}{FT}"]
-OF_THREE = ["Local", "FedAvg", "FedAvg+FT"]
 JUDGED = {"mean": ("mean_acc", 1.0), "worst": ("worst10_acc", 2.0)}  # metric, margin
 COLUMNS = "method task winner_by metric mean lo hi n_seeds less_fedavg_ft less_local "
 COLUMNS += "could_be_best setting gradients bytes"
@@ -61,7 +60,7 @@ def best_of_three(decided, seeds):
     by seed, the one of the best validation rows."""
     out = []
     for by, measure in ("mean", metrics.mean_acc), ("worst", metrics.worst):
-        part = decided.only(method=OF_THREE, setting=f"by={by}")
+        part = decided.only(method=[*guide.THREE], setting=f"by={by}")
         val = part.validation(RULE, measure).sort_values("value", kind="stable")
         won = val.groupby(["dataset", "seed"]).tail(1)[["dataset", "seed", "method"]]
         some = seeds[seeds.setting == f"by={by}"]

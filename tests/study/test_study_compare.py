@@ -192,6 +192,8 @@ def test_three_cheap_methods_are_placed_beside_a_task_that_was_searched(three):
     level = {k: 100 * v.mean(1).max() for k, v in a.items()}  # the best round counts
     assert got.guide() == guide.advice(level) != "" and got.guide() in repr(got)
     assert three.guide() == ""
+    unseen = fedlib.compare([*level], task, 1, rule=last, splits=("test",))
+    assert unseen.guide() == "" and "Which method next" not in repr(unseen)
 
 
 def test_winners_by_mean_and_by_worst_tenth_are_those_of_three_pilots(tmp_path):
