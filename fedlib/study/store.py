@@ -199,7 +199,7 @@ def pack(items, folder):
     """
     folder, new = Path(folder), Path(folder).with_name(f".{Path(folder).name}.new")
     items = sorted(items, key=lambda x: (*(x[1][k] for k in ORDER), x[0]))
-    how = {"compression": "zstd", "compression_level": 19, "row_group_size": 250_000}
+    how = {"compression": "brotli", "compression_level": 11, "row_group_size": 250_000}
     made = tables(items)
     with alone(folder):
         shutil.rmtree(new, ignore_errors=True)  # of a process that was killed
