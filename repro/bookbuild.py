@@ -37,8 +37,7 @@ def copy(source: Path, to: Path) -> None:
 
 def copy_notebooks() -> list[Path]:
     """Make the notebooks below book/ those of papers below results/; the copies. What
-    an older checkout has drawn by notebooks that are no more is removed.
-    """
+    an older checkout has drawn by notebooks that are no more is removed."""
     to, made = BOOK / "notebooks", sorted(NOTEBOOKS.glob("*/*.ipynb"))
     for gone in [p for p in made if not Path(*p.parts[1:]).exists()]:
         made.remove(gone)
@@ -61,8 +60,7 @@ def copy_mathjax() -> None:
 
 def forget() -> None:
     """Remove what was built by other extensions, settings or contents, or of other
-    pages. Of all else Sphinx builds anew what has changed.
-    """
+    pages. Of all else Sphinx builds anew what has changed."""
     made_by = HTML.parent / "made_by"
     patterns = "_ext/**/*.*", "_*.yml", "_assets/*.*"
     decide = [f for pattern in patterns for f in BOOK.glob(pattern)]

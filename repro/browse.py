@@ -137,8 +137,7 @@ def look(context, axe, path: Path) -> Iterator[str]:
 
 def browse(root: str | Path, wanted: Sequence[str] = ()) -> Iterator[str]:
     """Every complaint about the book built in folder `root`, as "page: what", as soon
-    as its page has been looked at.
-    """
+    as its page has been looked at."""
     from axe_playwright_python.sync_playwright import Axe
 
     root = Path(root).resolve()
@@ -153,8 +152,7 @@ def browse(root: str | Path, wanted: Sequence[str] = ()) -> Iterator[str]:
 def main(folder="book/_build/html", *page):
     """Print what is wrong with the built pages of a folder; the exit status.
 
-    page: only these, such as one_round.html
-    """
+    page: only these, such as one_round.html"""
     if lack := lacking():
         return print(f"Not looked at in a browser: {lack}", file=sys.stderr)
     found = 0

@@ -1,23 +1,26 @@
 """What a round of a method costs: time beside FedAvg's, and bytes per client."""
 
+import copy
 import dataclasses
+import functools
 import json
 import time
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
 import torch
 
 from fedlib.core import engine
-from fedlib.core.method import Round
-from fedlib.core.random import fold
-from fedlib.core.tree import pick
+from fedlib.core.local import Gradient
+from fedlib.data import tasks
+from fedlib.methods import METHODS
 from fedlib.methods.make import make
 from fedlib.study import compute, studies
 from fedlib.study.compare import one_thread
 
 # rounds of a short and of a long run: their difference evaluates nothing
-FEW, MANY = 1, 3
+FEW, MANY, FIVE = 1, 3, 5
 COMMON = {"lr", "epochs", "momentum", "decay", "last", "shuffle"}  # all methods' own
 HOW = {"splits": ("test",), "progress": False, "device": "cpu"}
 BYTES = {"bytes_up": ("up", "answer"), "bytes_down": ("down", "ask")}
@@ -34,32 +37,31 @@ def seconds_per_round(method):
     return (spent(MANY) - spent(FEW)) / (MANY - FEW)
 
 
-def gradients(cell):
-    """Gradients of a batch that the first client computes in a round, counted."""
-    seen = []
-    # a copy of its own, whose loss counts
-    task = dataclasses.replace(compute.task_of(cell.task, cell.seed, cell.dataset))
+def gradients(name, kwargs, task=None):
+    """Gradients that a client takes in a round of a method, a mean over two rounds and
+    all clients, on a task, else on 128 rows in batches of 16; scoring does not count.
+    """
+    task = task or small("groups" in METHODS[name].__module__)
+    net = copy.copy(task.network)  # without a closed form, which takes many at once
+    object.__setattr__(net, "__class__", type("Open", (type(net),), {"dense": None}))
+    task = dataclasses.replace(task, network=net)
+    m, one = make(name, task, **kwargs | {"lr": 0.001}), Gradient.__call__
+    how, seen = HOW | {"how": "loop", "every": FIVE}, []
+    for rounds in FEW, MANY:  # both are scored before round 0, and never again
+        with patch.object(Gradient, "__call__", autospec=True, side_effect=one) as took:
+            engine.run(m, task, FIVE, upto=rounds, **how)
+        seen.append(took.call_count)
+    return (seen[1] - seen[0]) / (MANY - FEW) / task.C
 
-    class Counting(type(task.loss)):
-        def __init__(self, task):
-            super().__init__(task)
-            self.gradient = self.descend = None  # which would not call it
 
-        def __call__(self, w, b):
-            seen.append(torch.is_grad_enabled())
-            return super().__call__(w, b)
-
-    task.__dict__["loss"] = Counting(task)
-    m = make(cell.method, task, **json.loads(cell.kwargs))
-    w, ids = task.init(cell.seed), torch.arange(1)
-    shard = task.shards(cell.seed, 0, 1, ids, m.plans())[0]
-    with torch.no_grad():
-        r = Round(0, 1, fold(torch.tensor(cell.seed), 0, -999), None, ids)
-        down = pick(m.send(m.server(w, r), ids), 0)
-        mine = m.receive(down, m.client(w, shard), shard)
-        before = len(seen)
-        m.local(down, mine, shard)
-    return sum(seen[before:])
+@functools.cache
+def small(groups):
+    """A task of two clients, whose rows may belong to groups."""
+    data = {"name": "synthetic", "alpha": 0.5, "beta": 0.5, "sizes": [160, 160]}
+    if groups:
+        data = {"name": "census", "task": "income", "group": "sex", "clients": 2}
+    task = tasks.build({"data": data, "network": {"name": "MLP", "hidden": 8}}, 0, "")
+    return dataclasses.replace(task, batch=16)
 
 
 def costs(paper, study, dataset, repeats=3, methods=None, reference="FedAvg"):
@@ -67,8 +69,7 @@ def costs(paper, study, dataset, repeats=3, methods=None, reference="FedAvg"):
     of them), bytes_up and bytes_down of a client and round.
 
     methods: those of the study, or these, with the study's hyper-parameters where it
-    has them. Every repetition times the reference and then each method.
-    """
+    has them. Every repetition times the reference and then each method."""
     cells = studies.cells(paper, study)[0]
     cells = [c for c in cells if c.dataset == dataset and c.seed == 0]
     entries = {c.method: json.loads(c.kwargs) for c in reversed(cells)}

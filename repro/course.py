@@ -83,8 +83,7 @@ def without(text: str, *names: str) -> str:
 
 def words(text: str) -> int:
     """Words of prose of a page in Markdown. Code, options of directives and formulas
-    are left out; what a role prints counts as a word.
-    """
+    are left out; what a role prints counts as a word."""
     text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.S)
     code = r"^ *(`{3,})(?:python|bash|text|console|yaml|toml|json|mermaid)\n"
     text = re.sub(code + r"(?:.*\n)*? *\1 *$", "", text, flags=re.M)
@@ -131,8 +130,7 @@ def minutes(book: Path, page: str) -> int:
 
 def order(question: dict) -> list[dict]:
     """The answers in the order in which they are shown: by a hash, since who writes
-    them tends to put the right one first.
-    """
+    them tends to put the right one first."""
     told = lambda a: hashlib.sha256((question["ask"] + a["says"]).encode()).digest()
     return sorted(question["answers"], key=told)
 

@@ -44,8 +44,7 @@ class Look:
     """The next look at a study on a data set.
 
     runs: that are missing; minutes: of one CPU, for these; claims: that it would decide
-    (of a claim on k data sets, 1 / k at each); open: the same of all looks to come.
-    """
+    (of a claim on k data sets, 1 / k at each); open: the same of all looks to come."""
 
     paper: str
     study: str
@@ -72,8 +71,7 @@ def plan(only=None):
     """The looks that open claims ask for, of one paper or of all; the best first.
 
     Pilots decide nothing, and what studies.yaml does not have is left out. Raises
-    ValueError.
-    """
+    ValueError."""
     table = pd.read_csv(CLAIMS, dtype={"paper": str})
     table = table[(table.holds == "undecided") & (table.needs <= LOOKS[-1])]
     table = table[table.paper == only] if only else table
@@ -118,8 +116,7 @@ def lacking(paper, study, dataset, n):
 
 def cost(paper, study, dataset, n):
     """(runs that are missing, CPU minutes of these): each as long as the stored runs of
-    its method and setting, else of its study, else as any.
-    """
+    its method and setting, else of its study, else as any."""
     rows, took = store.listed(audit.STORE / f"{paper}-{study}"), defaultdict(list)
     for row in rows:
         took[row["dataset"], row["method"], row["setting"]].append(row["seconds"])
@@ -146,8 +143,7 @@ def decide(
     paper: of one paper only
     hours: begin no look after so many hours (no limit)
     dry_run: print the plan, no more
-    workers: processes (one per core)
-    """
+    workers: processes (one per core)"""
     errors.refuse_if(not hours > 0, f"--hours {hours}: give a number of hours above 0")
     until = time.time() + 3600 * hours
     with contextlib.chdir(papers.folder().parent):
@@ -188,8 +184,7 @@ def take(looks, until, workers):
 
 def settle(paper, study, more):
     """Give a study its seeds {data set: n}, all of whose runs are there; pack it, draw
-    it, and test the claims.
-    """
+    it, and test the claims."""
     file = Path("papers", paper, "seeds.yaml")
     tree = studies.read(file) if file.exists() else {}
     tree[study] = tree.get(study, {}) | more

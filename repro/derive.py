@@ -38,8 +38,7 @@ def lead(seeds, method, rivals, name, metric="top1_acc_pct", new="delta_acc_poin
 
     The best rival has the best mean over the seeds that are passed, at the same data
     set, rule, tier and point of the task (axes of the setting, which the added rows
-    keep); so pass one seed alone where a paper has one. Raises ResultError.
-    """
+    keep); so pass one seed alone where a paper has one. Raises ResultError."""
     mine = seeds[(seeds.metric == metric) & seeds.method.isin([method, *rivals])]
     mine = mine.assign(setting=[";".join(axes(how)) for how in mine.setting])
     out = []
@@ -60,8 +59,7 @@ def lead(seeds, method, rivals, name, metric="top1_acc_pct", new="delta_acc_poin
 def lowest(seeds, methods, metric="acc_min_over_clients_pct"):
     """The seeds with rows added: the lowest value of several methods, point by point
     and seed by seed, under all their names, "PLGU-LF, PLGU-GRep". Only where every one
-    of them has one; settings are compared by their axes. Raises ResultError.
-    """
+    of them has one; settings are compared by their axes. Raises ResultError."""
     mine = seeds[(seeds.metric == metric) & seeds.method.isin(methods)]
     # no variants of a method
     plain = [pieces(how) == axes(how) for how in mine.setting]
@@ -77,8 +75,7 @@ def lowest(seeds, methods, metric="acc_min_over_clients_pct"):
 def peak(seeds):
     """The seeds with rows added (rule "run"): along the settings "D=0", "D=1", ... the
     value at which the mean accuracy, averaged over global and personalised model, is
-    best, seed by seed, as best_D, and the largest value. Raises ResultError.
-    """
+    best, seed by seed, as best_D, and the largest value. Raises ResultError."""
     views, metric = ("global model", "personalised model"), "acc_mean_pct"
     parts = seeds.setting.map(pieces)
     at = [next((p for p in own if p.startswith("D=")), "=nan") for own in parts]
@@ -107,8 +104,7 @@ def renamed(seeds, names):
     `part` ("by=size"; "" for the plain run) and axes of the task; these axes and `end`
     make the new setting. So {("FedAS", "by=size"): ("FedAS PA only", "PA=1;CS=0")}
     turns FedAS at "P=0.2;by=size" into FedAS PA only at "P=0.2;PA=1;CS=0". Raises
-    ResultError.
-    """
+    ResultError."""
     out = []
     for (method, part), (name, end) in names.items():
         mine = seeds[seeds.method == method]

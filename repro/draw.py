@@ -66,8 +66,7 @@ def same_bytes(nb, root: Path) -> str:
     Left out: run times and other traces of the runner, cell ids made at random,
     the Python version. In outputs, `root` becomes ``.``, the interpreter's folder
     ``<python>``, a memory address ``0x...``; pandas' styled tables are numbered; texts
-    printed in pieces are joined, since the clock cuts them.
-    """
+    printed in pieces are joined, since the clock cuts them."""
     import nbformat
 
     nb.metadata.pop("papermill", None)
@@ -198,8 +197,7 @@ def key(notebook: Path) -> str:
 
 def draw(notebook: Path) -> str:
     """Execute a notebook below its folder in runs/drawn -> how long it took.
-    RuntimeError when a cell fails.
-    """
+    RuntimeError when a cell fails."""
     import nbformat
     import papermill
 
@@ -234,8 +232,7 @@ def draw(notebook: Path) -> str:
 # ---------------------------------------------------------------- all of them
 class Drawing:
     """Notebooks that are drawn ahead, one after another on each core; one that a stage
-    asks for is begun at once.
-    """
+    asks for is begun at once."""
 
     def __init__(self, ahead: list[Path]):
         self.waiting, self.begun, self.lock = deque(ahead), {}, threading.Lock()
@@ -250,8 +247,7 @@ class Drawing:
 
     def drawn(self, notebook: Path) -> tuple[int, str]:
         """(exit status, words) of a notebook; where it is being drawn, the answer that
-        the other thread gets.
-        """
+        the other thread gets."""
         with self.lock:
             known = self.begun.get(notebook)
             if mine := known is None or (known.done() and not ready(notebook)):

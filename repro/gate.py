@@ -39,8 +39,7 @@ def digest(files):
 
 def numbers():
     """The versions, and the short runs of this code where they give other numbers than
-    those that are noted.
-    """
+    those that are noted."""
     moved = ""
     if identity.state() != identity.CHECKED.read_text().strip():
         from goldens.numbers import noted

@@ -52,8 +52,7 @@ def judge(table, values):
     """The table with its verdict and, where an order is judged, how many pairs agree.
 
     table: rows of the ledger, numbers as floats but `reported` as printed; values:
-    {key: {seed: value}}, as `by_seed` finds them.
-    """
+    {key: {seed: value}}, as `by_seed` finds them."""
     order = orders(table[table.ours.notna() & (table.reported != "")], values)
     none = "no comparison", ""
     own = ((row.key, alone(row)) for row in table.itertuples())
@@ -109,8 +108,7 @@ def digits(row):
     """Do our digits agree with the printed ones, on the same data and size?
 
     row: relation, reported, ours, ours_lo, ours_hi, n_seeds, metric -> "match",
-    "close" or "differs".
-    """
+    "close" or "differs"."""
     wide = tolerance(row)
     seen = row.n_seeds >= verdicts.LEAST and not math.isnan(row.ours_lo)
     inside = seen and keeps(row, row.ours_lo, row.ours_hi)
@@ -185,8 +183,7 @@ def by_seed(ours, seeds):
     """{key: {seed: value}} of the rows of ours.
 
     The rows of seeds of one study and setting, from the runs that the row names, as
-    many as it says and with the mean that it gives. Rows without are left out.
-    """
+    many as it says and with the mean that it gives. Rows without are left out."""
     groups, found = defaultdict(lambda: defaultdict(list)), {}
     by = [*RUN, *"setting study run_ids seed value".split()]
     for *run, setting, study, ids, seed, value in zip(*(seeds[c].tolist() for c in by)):

@@ -58,8 +58,7 @@ GAPS = {"minutes", "lo", "hi"}  # numbers that may be missing
 # ---------------------------------------------------------------- reading, checking
 def read_reported():
     """reported.csv of every paper that is here, one below the other, all columns as
-    text (the printed digits matter) -> frame indexed 0..
-    """
+    text (the printed digits matter) -> frame indexed 0.."""
     return pd.concat(map(reported_by, papers.found()), ignore_index=True)
 
 
@@ -91,8 +90,7 @@ def check(table, kind, reported, where="table"):
     """A part as it should be, or ResultError.
 
     kind: "ours" (OURS columns) or "seeds" (SEEDS columns). Missing optional columns
-    (setting and provenance) are added; numbers become numbers.
-    """
+    (setting and provenance) are added; numbers become numbers."""
     columns, by = PARTS[kind]
     if wrong := {*table} - {*columns} | {*columns} - {*table} - OPTIONAL:
         why = f"the column {min(wrong)!r} is unknown or missing"
@@ -150,8 +148,7 @@ def check_names(table, kind, reported, where):
 def parts(root, kind):
     """All parts of one kind below `root` put together, as they were checked when they
     were saved; several tiers may stand side by side. No parts at all: an empty frame.
-    Parts of papers that are not here are left out, and a line says so.
-    """
+    Parts of papers that are not here are left out, and a line says so."""
     columns, by = PARTS[kind]
     found, here = [], {*papers.found()}
     for path in sorted((Path(root) / kind).glob("*.parquet")):
@@ -171,8 +168,7 @@ def parts(root, kind):
 
 def save(table, kind, name, root="results"):
     """Write a checked part, ours or seeds, to results/<kind>/<name>.parquet; numbers
-    have the six digits of a printed table.
-    """
+    have the six digits of a printed table."""
     table = table.sort_values([*PARTS[kind][1], "tier"], kind="stable")
     for c in table.select_dtypes("float"):
         table[c] = [v if v == round(v, 0) else float(f"{v:.6g}") for v in table[c]]
@@ -217,8 +213,7 @@ def cells(
     rules, put beside the paper's as setting "rule=..."; rule None gives these alone.
     reported: see `read_reported`. provenance: columns of PROVENANCE that the seeds do
     not carry.
-    Raises ResultError when the seeds mix studies, or have nothing to give.
-    """
+    Raises ResultError when the seeds mix studies, or have nothing to give."""
     seeds = seeds[seeds.paper == paper]
     if seeds.study.nunique() > 1:
         mixed = ", ".join(sorted(set(seeds.study)))
@@ -295,8 +290,7 @@ def printed(paper, artefact, metric):
 
 def beside(ours, paper, artefact):
     """The paper's numbers of one artefact beside ours: a row per data set and method,
-    two columns per metric.
-    """
+    two columns per metric."""
     mine = ours[(ours.paper == paper) & (ours.artefact == artefact)]
     if mine.empty:
         known = hint(artefact, set(ours.artefact))
@@ -315,8 +309,7 @@ def publish(name, seeds, artefacts, root=None):
     plots.drawn.
 
     The keywords `study` and `seed` take the rows of one study and one seed, where there
-    are several.
-    """
+    are several."""
     from fedlib import plots  # here, so that matplotlib is imported to draw only
 
     if isinstance(seeds, (list, tuple)):
@@ -376,8 +369,7 @@ def places(table, reported):
 def main(*, results: Path = Path("results")):
     """Collate, join, judge, and write ledger.csv and artefacts.csv.
 
-    results: folder of ours/ and seeds/
-    """
+    results: folder of ours/ and seeds/"""
     root, reported = results, read_reported()
     ours = best_tier(parts(root, "ours"), ["key"])
     table = join(reported, ours, parts(root, "seeds"))

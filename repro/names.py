@@ -16,8 +16,7 @@ class ResultError(ValueError):
 
 def slug(text):
     """Letters that are safe in an address: "FedMGDA+" -> "fedmgda-plus",
-    "beta=0.1;P=1" -> "beta_0.1-p_1".
-    """
+    "beta=0.1;P=1" -> "beta_0.1-p_1"."""
     text = text.lower().replace("+", "-plus-").replace("=", "_")
     return re.sub(r"[^a-z0-9_.]+", "-", text).strip("-")
 
@@ -26,8 +25,7 @@ def key(paper, artefact, dataset, method, metric, setting=""):
     """The name of a cell, the same for the paper's number and for ours.
 
     Of a setting only what stands before a colon is part of it; the setting "default"
-    leaves no trace.
-    """
+    leaves no trace."""
     setting = "" if setting == "default" else setting.split(":")[0]
     parts = (paper, artefact, dataset, method, setting, metric)
     return "-".join(slug(s) for s in parts if s)

@@ -17,6 +17,7 @@ A paper is a folder of papers/ with a paper.yaml:
     switches    those that tell methods apart and not tables
     rule        the selection rule by which its claims and deviations are judged
     wins        by what a setting wins a search, see repro/winners.py; mean and worst
+    rivals      what repro/rivals.py lists
     main        {study: the data sets on which it has all methods}
     gate        what its tasks are held against; regime: what its regimes need; both
                 are explained in repro/regimes.py
@@ -40,7 +41,7 @@ from fedlib.study import studies
 
 HERE = Path(__file__).resolve().parents[1]
 FIELDS = "order title controls datasets reference views axes switches rule main gate"
-FIELDS = (*FIELDS.split(), "regime", "headline", "wins")
+FIELDS = (*FIELDS.split(), "regime", "headline", "wins", "rivals")
 NEEDED = ("order", "title", "rule", "main", "headline")
 
 
@@ -63,8 +64,7 @@ def _folder(here):
 def found(where=None):
     """The papers that are here, in the order that they give themselves.
 
-    where: a folder of papers in place of the repository's.
-    """
+    where: a folder of papers in place of the repository's."""
     return [*_found(Path(where or folder()))]
 
 
@@ -121,8 +121,7 @@ def module(paper, name):
 
     A hyphen, which no identifier has, is an underscore there: papers.fft_gp.claims. A
     pool's process that was started where `papers` can be imported unpickles its
-    functions.
-    """
+    functions."""
     where = folder().resolve()
     if not (path := where / paper / f"{name}.py").exists():
         raise PaperError(f"{path} is missing; papers: {', '.join(found())}")

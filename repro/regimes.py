@@ -97,8 +97,7 @@ def counts(cells):
 
 def holdings(train, test):
     """What clients hold, from counts [C, K]; classes and the share of the largest one
-    are the median client's, of its training rows.
-    """
+    are the median client's, of its training rows."""
     n = train.sum(1)
     return {
         "clients": len(n),
@@ -113,8 +112,7 @@ def holdings(train, test):
 
 def constant(test, own):
     """Accuracy of the best constant prediction on test rows, a mean over clients; test:
-    counts [C, K]. own: each client predicts its own most frequent class.
-    """
+    counts [C, K]. own: each client predicts its own most frequent class."""
     share = torch.tensor(test / test.sum(1, keepdims=True)).float()
     return float(share.amax(1).mean() if own else share.mean(0).amax())
 
@@ -216,8 +214,7 @@ def here(task):
 
 def dealt(texts, versions):
     """{task as `here` says it: the training rows of each client}; versions: of what
-    deals, since a new one deals otherwise.
-    """
+    deals, since a new one deals otherwise."""
     made = lambda task: tasks.build(json.loads(task) | {"network": {"name": "Linear"}})
     return {task: [len(r) for r in made(task).train] for task in texts}
 
@@ -225,8 +222,7 @@ def dealt(texts, versions):
 def client_sizes(task, clients, rows):
     """Training rows of each client [C]; None each where nobody knows them.
 
-    task: its description; rows: how many are dealt, or those of each client.
-    """
+    task: its description; rows: how many are dealt, or those of each client."""
     C = task.get("partition", {}).get("clients") or clients - ("guest" in task)
     if rows is None:
         return [None] * C

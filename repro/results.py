@@ -11,7 +11,7 @@ import pandas as pd
 from benchmarks import tables
 from fedlib.cli.program import program
 from fedlib.study.results import write
-from repro import ledger, papers, regimes
+from repro import ledger, papers, regimes, rivals
 from repro.claims import report
 
 ROOT = Path("results")
@@ -50,7 +50,7 @@ def durations(root=ROOT):
 
 def main() -> None:
     """Write them, in the order in which they read each other."""
-    for step in (ledger, regimes, report, tables):
+    for step in (ledger, regimes, report, rivals, tables):
         step.main()
     write(clients(), ROOT / "clients.csv")
     write(durations(), ROOT / "facts.csv")

@@ -53,8 +53,7 @@ def connected():
 
 def drawn(notebook):
     """(exit status, words) of a notebook. Who draws may be about to end with another
-    command: then it is asked again, of a new one.
-    """
+    command: then it is asked again, of a new one."""
     for _ in range(3):
         with suppress(EOFError, OSError), connected() as drawing:
             drawing.send(notebook.as_posix())

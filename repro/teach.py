@@ -12,8 +12,7 @@ def of_lab(name):
 def check(what, yours, found, within=None):
     """Print what a student wrote in place of `...` beside what a run gives.
 
-    within: how far apart both may be; without it nobody is right or wrong
-    """
+    within: how far apart both may be; without it nobody is right or wrong"""
     if yours is ...:
         return print(f"{what}: fill in your line above, in place of `...`.")
     theirs = np.atleast_1d(found)

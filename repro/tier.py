@@ -49,8 +49,7 @@ def sources():
 
 def copy(tier, to):
     """Make `to` a copy of this repository at `tier`, results and runs apart:
-    those that are there stay.
-    """
+    those that are there stay."""
     wanted, listing = sources(), to.with_suffix(".files")
     before = listing.read_text().splitlines() if listing.exists() else []
     for gone in {Path(line) for line in before} - wanted:
@@ -71,8 +70,7 @@ def copy(tier, to):
 def main(tier: str, *stages: str, alone: bool = False) -> None:
     """Copy, then be ``dvc repro`` in the copy, with the copy's own fedlib.
 
-    alone: these stages, and not what they need
-    """
+    alone: these stages, and not what they need"""
     words = ["-m", "dvc", "repro", *["--single-item"] * alone, *stages]
     # stages call plain `python`; a second thread of each would wait
     path = f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"

@@ -47,8 +47,7 @@ SUMS = ["method", "direction", "name", "shape", "bytes"]
 def beside_clip(network):
     """A task with an adapter or a prompt on features of the stand-in's size.
 
-    Untrained towers do: what is sent is not theirs.
-    """
+    Untrained towers do: what is sent is not theirs."""
     standin = papers.module("fft-gp", "standin")
     words, g = standin.vocabulary(), torch.Generator().manual_seed(0)
     weights = standin.start(TextTower(len(words)), g)
@@ -63,8 +62,7 @@ def beside_clip(network):
 def each():
     """(name, method) of all methods on the tasks whose messages are counted: MLP
     64-32-10 on digits, 6 clients, with batch norm for FedBN; for methods that train an
-    adapter or a prompt, these beside towers of the stand-in's size.
-    """
+    adapter or a prompt, these beside towers of the stand-in's size."""
     usual = tasks.build(TASK)
     normed = tasks.build(TASK | {"network": TASK["network"] | {"norm": "batch"}})
     for name, cls in METHODS.items():

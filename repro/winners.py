@@ -55,8 +55,7 @@ def main(paper, search, finals=None):
 
 def chosen(rule, wins, drawn, *finals):
     """{method: {place: {"finalists": [...], without draws "first", and of finals each
-    of `wins`}}}; place: the data set, and what settings say beside what is searched.
-    """
+    of `wins`}}}; place: the data set, and what settings say beside what is searched."""
     out, first = {}, "finalists" if "draws" in drawn.spec else "first"
     for key, *runs in (first, drawn), *((by, drawn, *finals) for by in wins if finals):
         by = key if key in wins else wins[0]
@@ -92,8 +91,7 @@ def levels(rule, by, *runs):
 
 def fairness(rows):
     """How far settings go by EO and accuracy, of rows of Study.biases: minus EO; where
-    accuracy is more than LOSS below FedAvg's best, what comes after all others.
-    """
+    accuracy is more than LOSS below FedAvg's best, what comes after all others."""
     mean = rows.pivot_table("value", AT, "metric", sort=False)
     fedavg = mean.accuracy.xs("FedAvg", level="method").groupby("dataset").max()
     least = mean.index.get_level_values("dataset").map(fedavg) - LOSS

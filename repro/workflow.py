@@ -14,8 +14,7 @@ def draw(steps):
     """One round of a method: five boxes in a loop -> figure.
 
     steps: (who, what, x, y) of each box; who is "server" or "clients", what may have
-    two lines, x and y are its middle in the unit square.
-    """
+    two lines, x and y are its middle in the unit square."""
     fig, ax = plt.subplots(figsize=(4.8, 3.4))
     for who, what, x, y in steps:
         c = plots.STRONG[0] if who == "server" else plots.STRONG[1]

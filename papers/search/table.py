@@ -7,24 +7,19 @@ of its search by the measure that is compared.
 """
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-import torch
 from scipy import stats
 
 from fedlib.cli.program import program
-from fedlib.core.engine import run
-from fedlib.data import tasks
 from fedlib.measures import metrics, verdicts
 from fedlib.measures.statistics import interval
 from fedlib.methods import METHODS
-from fedlib.methods.make import make
 from fedlib.methods.others import FT
-from fedlib.nets import MLP
 from fedlib.study import guide
 from fedlib.study.once import once
+from repro import cost
 
 RULE, THREE, TWICE = "last10_mean", "Best of three", " 2x"
 CEILING = "Centralised"
@@ -160,34 +155,9 @@ def sent(r):
     return sum(x["bytes"] for way in sizes for x in way.values()) if r else None
 
 
-# ---------------------------------------------------------------- gradients
-class Counted(MLP):
-    """An MLP that counts the batches on which a gradient may be taken."""
-
-    dense, seen = None, 0
-
-    def feat(self, *args):
-        Counted.seen += torch.is_grad_enabled()
-        return super().feat(*args)
-
-
 def gradients(cells):
-    """Gradients of a client in a round, of methods at their settings [(name, kwargs)]:
-    counted in the second and third round of two clients; scoring does not count."""
-    return [counted(name, json.loads(kwargs)) for name, kwargs in cells]
-
-
-def counted(name, kwargs):
-    data = {"name": "synthetic", "alpha": 0.5, "beta": 0.5, "sizes": [160, 160]}
-    task = tasks.build({"data": data, "network": {"name": "MLP", "hidden": 8}}, 0, "")
-    net = task.network
-    task = replace(task, network=Counted(net.inputs, net.hidden, net.K), batch=16)
-    method, seen = make(name, task, **kwargs | {"lr": 0.001}), []
-    for rounds in 1, 3:  # both are scored before round 0, and never again
-        Counted.seen, how = 0, {"how": "loop", "every": 4, "splits": ("test",)}
-        run(method, task, 3, upto=rounds, progress=False, **how)
-        seen.append(Counted.seen)
-    return (seen[1] - seen[0]) / 4
+    """Gradients of a client in a round, of methods at settings [(name, kwargs)]."""
+    return [cost.gradients(name, json.loads(kwargs)) for name, kwargs in cells]
 
 
 # ---------------------------------------------------------------- over tasks

@@ -74,8 +74,7 @@ def level(
     """The mean of a run is at least or at most a number.
 
     On a stand-in a level says nothing, unless `anywhere`: of a correlation or a
-    difference. needs: the data that it is about.
-    """
+    difference. needs: the data that it is about."""
     x = v.get(metric, method, place, **of)
     if not anywhere and "stand-in" in v.kind(place, of.get("study", "")):
         why = "the number is about data that are not here"
@@ -133,8 +132,7 @@ def best(v, metric, place, rivals, method, least=0.0, **of):
     """`method` is better than every rival, by more than `least` (as for `better`).
 
     of: further keywords of Values.get, the same for all. The evidence gives the gain
-    over the rival that decides.
-    """
+    over the rival that decides."""
     me = {"method": method, **of}
 
     v.get(metric, dataset=place, **me)
@@ -148,8 +146,7 @@ def strongest(v, tests, what="rivals"):
     """All of several comparisons with rivals as one: {rival: test} -> Finding.
 
     what: the rivals, in words. Alike: nowhere worse by the margin, and ahead of some
-    rival by less than it.
-    """
+    rival by less than it."""
     found = reached(v, tests, f"one of the rivals {', '.join(tests)}")
     spans = {r: f for r, f in found.items() if f.span is not None}
     f = joined(found, "")
@@ -197,8 +194,7 @@ def ranked(v, metric, places, methods, method):
     """`method` has the best average rank over settings, by more than Nemenyi's critical
     difference.
 
-    places: data sets, or pairs of a data set and a setting.
-    """
+    places: data sets, or pairs of a data set and a setting."""
     of = [at if isinstance(at, (tuple, list)) else (at,) for at in places]
 
     means = {}
@@ -225,8 +221,7 @@ def ranked(v, metric, places, methods, method):
 @testing
 def flat(v, metric, place, method, axis, study, margin):
     """Along an axis of a study, "E", no value is farther than the margin from their
-    mean, seed by seed.
-    """
+    mean, seed by seed."""
     x = v.axis(metric, method, place, axis, study)
     x = pd.DataFrame(x).dropna()  # [S, values]
     if not len(x):
@@ -241,8 +236,7 @@ def rising(v, metric, along, words=("rises", "falls"), margin=None):
     """Along an axis the metric rises: the least-squares slope of each seed, times the
     length of the axis, is positive.
 
-    along: function of Values -> {value of the axis: Series over seeds}.
-    """
+    along: function of Values -> {value of the axis: Series over seeds}."""
     x = pd.DataFrame(along(v)).dropna()
     if x.shape[1] < 2 or not len(x):
         raise NotRun(f"{metric} at two values of an axis for one seed")
@@ -297,8 +291,7 @@ def throughout(v, tests):
     """All of several named tests hold, as `every`, with counts instead of the whole
     evidence.
 
-    tests: {case in words: test}. Cases that were not run leave it undecided.
-    """
+    tests: {case in words: test}. Cases that were not run leave it undecided."""
     found = reached(v, tests, f"one of {', '.join(tests)}")
     return joined(found, counted(found))
 
@@ -320,8 +313,7 @@ reported_once = functools.cache(reported_by)
 
 def printed(paper, table=None, **where):
     """Rows of a paper's reported.csv with these values in these columns, or with one of
-    a tuple of values; table: reported.csv, if it is read already.
-    """
+    a tuple of values; table: reported.csv, if it is read already."""
     table = reported_once(paper) if table is None else table[table.paper == paper]
     for column, x in where.items():
         table = table[table[column].isin(x if isinstance(x, tuple) else (x,))]

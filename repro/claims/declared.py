@@ -47,8 +47,7 @@ BUILDERS = {name: getattr(builders, name) for name in (*OF_NUMBERS, *OF_TESTS)}
 
 def declared(paper, where=None):
     """The claims that papers/<paper>/claims.yaml declares -> list of Claim; none where
-    there is no such file. Raises ResultError, which names file and key.
-    """
+    there is no such file. Raises ResultError, which names file and key."""
     path = Path(where or papers.folder()) / paper / "claims.yaml"
     if not path.exists():
         return []

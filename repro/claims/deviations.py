@@ -112,8 +112,7 @@ def effects(entries, seeds):
     seed -> frame [.., EFFECTS].
 
     One row per deviation, comparison and metric. seeds: all parts, any tiers; the best
-    tier with both sides counts.
-    """
+    tier with both sides counts."""
     at = {(p, t): Values.of(g) for (p, t), g in seeds.groupby(["paper", "tier"])}
     pairs = [(d["id"].lower(), e) for d in entries for e in d.get("effect") or ()]
     rows = []
@@ -149,8 +148,7 @@ def effect(v, metric, e):
 def deviations(entries, measured):
     """deviations.csv: one row per deviation, with its first effect as the headline and
     all of them as evidence -> frame [deviations, DEVIATIONS]. measured: the frame of
-    `effects`.
-    """
+    `effects`."""
     says = {"paper_says": "paper", "code_says": "code", "we_do": "ours"}
     says |= {k: k for k in ("title", "where", "mark", "why")}
     rows = []

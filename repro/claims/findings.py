@@ -45,8 +45,7 @@ def positive(metric, d, said, margin=None, words=("better", "worse")):
 
     said: the two sides in words. margin: of the metric, if None; 0 where there is no
     "alike", as for a metric whose margin is relative. words: for a d that is positive
-    and one that is negative.
-    """
+    and one that is negative."""
     margin = METRICS[metric].margin_at(0) if margin is None else margin
     x = d.to_numpy(float)
     p, s = verdicts.single(x, margin, margin), verdicts.span(x, margin)
@@ -60,8 +59,7 @@ def positive(metric, d, said, margin=None, words=("better", "worse")):
 def equal(metric, d, said, margin):
     """The sentence "d lies within the margin" -> Finding; "no" where it lies beyond.
 
-    A truth inside the margin can be beyond on its nearer side alone: no correction.
-    """
+    A truth inside the margin can be beyond on its nearer side alone: no correction."""
     x = d.to_numpy(float)
     s = verdicts.span(x, margin / 2)
     within = verdicts.single(x, margin, margin / 2).alike
@@ -117,8 +115,7 @@ def needed(d, margin):
     """At how many seeds would d [S] decide, if mean and deviation stay what they are?
 
     The first of LOOKS, or else the smallest number beyond them; inf for never, nan for
-    a single seed, whose deviation is not known.
-    """
+    a single seed, whose deviation is not known."""
     d = np.asarray(d, float)
     if d.size < 2:
         return math.nan
@@ -159,8 +156,7 @@ def joined(found, evidence, p=None):
 
     p: of the whole, if not that of "every one of them holds". Parts that are not
     testable, or not run, can be outvoted by one that refutes the whole, else they keep
-    it open.
-    """
+    it open."""
     parts = list(found.values())
     if all(f.holds == "not run" for f in parts):
         raise NotRun("; ".join(f.missing[0] for f in parts))
@@ -194,8 +190,7 @@ def decisive(parts, holds):
 
 def too_little(parts, holds):
     """The end of evidence that refutes a part, but not after Holm's correction; where
-    all are alike, by less than the margin.
-    """
+    all are alike, by less than the margin."""
     if holds not in ("undecided", "alike") or all(f.holds != "no" for f in parts):
         return ""
     within = "; within the margin" if holds == "alike" else ""
@@ -204,8 +199,7 @@ def too_little(parts, holds):
 
 def max_needs(parts):
     """Seeds that would decide all of the open parts; at least the next look, where one
-    is refuted, but not after Holm's correction.
-    """
+    is refuted, but not after Holm's correction."""
     if refuted := [f.span.n for f in parts if f.holds == "no" and f.span]:
         return min((n for n in LOOKS if n > max(refuted)), default=math.inf)
     wanted = [f.needs for f in parts if f.holds == "undecided"]

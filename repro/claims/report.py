@@ -44,8 +44,7 @@ def check_claims(claims, seeds, reported=None, closed=None):
     """claims.csv: one row per claim -> frame [claims, COLUMNS].
 
     seeds: all parts, any tiers; reported: frame of reported.csv; closed: {(paper, tier,
-    data set): why it fails the gate}.
-    """
+    data set): why it fails the gate}."""
     at, rows, shut = {}, [], (closed or {}).items()
     for (paper, tier), g in seeds.groupby(["paper", "tier"]):
         why = {d: w for (*of, d), w in shut if of == [paper, tier]}
@@ -70,8 +69,7 @@ def check_claims(claims, seeds, reported=None, closed=None):
 
 def at_best_tier(c, runs):
     """The finding of a claim at the best tier that has all its numbers, or else some
-    -> (Finding, tier, Values); runs: {tier: Values}, the best first.
-    """
+    -> (Finding, tier, Values); runs: {tier: Values}, the best first."""
     found = {t: (seen(c.test, w := v.watched()), w) for t, v in runs.items()}
     whole = [tier for tier, (f, _) in found.items() if not f.missing]
     some = [tier for tier, (f, _) in found.items() if f.holds != "not run"]
@@ -91,8 +89,7 @@ def described(c, f, reported):
     """The columns of a claim that say what it is and what was found.
 
     reported: as for check_claims, or None on a stand-in, where a printed gain says as
-    little as a printed level.
-    """
+    little as a printed level."""
     row = {"family": c.family or c.key, "claim": c.text}
     row |= {
         k: getattr(c, k) for k in ("key", "paper", "artefact", "section", "quote", "by")
@@ -115,8 +112,7 @@ def described(c, f, reported):
 
 def size(f):
     """How a difference compares with its margin: "beyond" it with the whole interval,
-    "small" where that lies inside, or "".
-    """
+    "small" where that lies inside, or ""."""
     if f.kind != "sign" or f.holds not in ("yes", "no") or not f.margin:
         return ""
     near, far = sorted((abs(f.span.lo), abs(f.span.hi)))
@@ -130,8 +126,7 @@ def printed_gain(asked, claim, reported):
 
     asked: (metric, place, run, rivals, least) of a Finding; runs are keywords of
     Values.get. The paper's numbers are those of the claim's own artefact, of a mean
-    over several data sets its Avg.
-    """
+    over several data sets its Avg."""
     if asked is None or reported is None or claim.by == "ours":
         return None
     metric, place, mine, rivals, least = asked
@@ -148,8 +143,7 @@ def printed_of(table, run):
     """The printed number of a run -> float, or None unless there is exactly one.
 
     A setting of None is any: of a run that goes by the names of the paper's table. Of
-    settings "default" is no part, and neither is what is averaged over ("guest=*").
-    """
+    settings "default" is no part, and neither is what is averaged over ("guest=*")."""
     parts = lambda setting: (
         {s.strip() for s in setting.split(";") if not s.strip().endswith("=*")}
         - {"", "default"}
@@ -184,8 +178,7 @@ def headline(root, claims, seeds):
     """metrics.json, for `dvc metrics show` and `diff`: each paper's method and its
     controls, counts of claims and verdicts.
 
-    claims: the frame of check_claims; seeds: all parts, any tiers.
-    """
+    claims: the frame of check_claims; seeds: all parts, any tiers."""
     out, by = {}, ["dataset", "setting", "method", "metric"]
     for paper in papers.found():
         about = papers.about(paper)
@@ -218,8 +211,7 @@ def counts(words):
 def main(*, results: Path = Path("results")):
     """Test every claim, measure every deviation, write claims, deviations, effects.
 
-    results: folder with seeds/
-    """
+    results: folder with seeds/"""
     root = results
     reported = read_reported()
     seeds = parts(root, "seeds")

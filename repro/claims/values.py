@@ -27,8 +27,7 @@ class NotTestable(ResultError):
 
 def testing(f):
     """A function of the Values, or the reported table, and of what a claim says: as one
-    of what it says alone, which gives the test.
-    """
+    of what it says alone, which gives the test."""
     takes = inspect.signature(f)
 
     @functools.wraps(f)
@@ -44,8 +43,7 @@ class Values:
     """All runs of one paper at one tier; those of pilot seeds are left out.
 
     closed: {data set: why nothing is learnt there}; asked: (study, data set) that were
-    looked at.
-    """
+    looked at."""
 
     runs: dict  # (study, dataset, method, metric) -> {(setting, rule): {seed: value}}
     kinds: dict  # (study, dataset) -> kinds of data, as text
@@ -57,8 +55,7 @@ class Values:
     def of(cls, table, closed=None):
         """The rows of one paper at one tier, columns of results/seeds -> Values.
 
-        closed: {data set: reason} of those that fail the gate (repro.regimes).
-        """
+        closed: {data set: reason} of those that fail the gate (repro.regimes)."""
         table = table[table.seed < PILOT]
         if len(of := sorted(set(table.paper))) != 1:
             raise ResultError(f"Values of the papers {of}: pass the seeds of one")
@@ -96,8 +93,7 @@ class Values:
         run. setting: as in the seeds, or some of its parts ("theta=0.001"), which must
         single one out: the one with the fewest further parts; "guest=*" takes the mean
         over the domains left out, seed by seed. dataset: or several, for the mean over
-        them, seed by seed.
-        """
+        them, seed by seed."""
         if not isinstance(dataset, str):
             return self.average(dataset, metric, method, setting, study, rule)
         study = study or self.main(dataset)
@@ -131,8 +127,7 @@ class Values:
     def over_guests(self, found, study, dataset, method, setting, metric):
         """The mean over the domains left out of the runs `found`, seed by seed.
 
-        Raises NotRun where one is missing that another run of the study has.
-        """
+        Raises NotRun where one is missing that another run of the study has."""
         like = (study, dataset, metric)
         others = [x for (s, d, _, m), x in self.runs.items() if (s, d, m) == like]
         parts = {part for x in others for how, _ in x for part in pieces(how)}
@@ -148,8 +143,7 @@ class Values:
     def same(self, place, a, b):
         """Do two runs agree in every number that was measured of both, bit for bit?
 
-        Not before LEAST seeds: accuracies are counts of rows, and a few coincide.
-        """
+        Not before LEAST seeds: accuracies are counts of rows, and a few coincide."""
         places, found = [place] if isinstance(place, str) else place, 0
         of = {m for _, d, who, m in self.runs if d in places and who == a["method"]}
         for m in sorted(of):
@@ -163,8 +157,7 @@ class Values:
     def axis(self, metric, method, dataset, name, study):
         """Along an axis of a study, as "E=1", "E=5": {setting: Series [S]}, in order.
 
-        Raises NotRun for fewer than two.
-        """
+        Raises NotRun for fewer than two."""
         runs = self.runs.get((study, dataset, method, metric), {})
         at = {how for how, _ in runs if how.startswith(f"{name}=") and ";" not in how}
         if len(at) < 2:
@@ -194,8 +187,7 @@ class Claim:
     place, study: whose kind of data stands beside it. printed: the test sees
     reported.csv, a frame, in place of Values: of a paper that is held against its
     own numbers. family: what the claim is one case of. section, quote: where the paper
-    says so, in at most a line of its own words; empty for a claim of ours.
-    """
+    says so, in at most a line of its own words; empty for a claim of ours."""
 
     key: str
     paper: str
@@ -229,8 +221,7 @@ def sides(v, metric, place, a, b):
     and what they are in words.
 
     Raises NotRun, and NotTestable where both sides are one computation, or lie at a
-    bound of the metric.
-    """
+    bound of the metric."""
     x, y = common(*(v.get(metric, dataset=place, **run) for run in (a, b)))
     if a != b and (x == y).all() and v.same(place, a, b):
         every = "agree in every number, as the same computation does"
@@ -255,8 +246,7 @@ def common(x, y):
 
 def name(run):
     """A run, keyword arguments of Values.get or the name of a method, in words; parts
-    that are averaged over ("guest=*") go without saying.
-    """
+    that are averaged over ("guest=*") go without saying."""
     run = keywords(run)
     said = [p for p in pieces(run.get("setting", "")) if not p.endswith("=*")]
     return " ".join(filter(None, (run["method"], ";".join(said))))

@@ -14,7 +14,7 @@ from benchmarks import tables
 from fedlib.core.record import Record
 from fedlib.study import studies
 from fedlib.study.results import Study
-from repro import artefacts, derive, names, regimes, results, traffic
+from repro import artefacts, cost, derive, names, regimes, results, rivals, traffic
 from repro.names import ResultError
 
 PLACE = dict(paper="fedas", study="main", dataset="d", rule="last", tier="tiny")
@@ -127,6 +127,14 @@ def test_runs_are_counted_once_and_bytes_in_a_round(tmp_path, monkeypatch):
     assert (asks == 4 * model).sum() == 2
     protos = counted.loc["FedProto"].loc["up"].bytes
     assert 4 * 10 * 32 in protos.tolist() and protos.sum() < 4 * model
+
+
+def test_a_visit_takes_the_gradients_that_the_formulas_say():
+    of = lambda name, **how: cost.gradients(name, {"batches": 5, "last": "drop"} | how)
+    plain, two, own = of("FedAvg"), of("FFT-GP", lam=0.1), of("FedRep", head_epochs=1)
+    assert (plain, two, of("Ditto"), own, of("Reweight")) == (5, 10, 10, 8 + 5, 5)
+    (cell, *_) = rivals.cells("fedga", "synthetic").values()
+    assert rivals.values(cell, ["lr", "momentum"]) == "lr=0.01;momentum=0.0"
 
 
 IMAGES = dict(data={"name": "cifar10"}, parts=[0.75, 0.0, 0.25], batch=16)
