@@ -57,10 +57,9 @@ def stragglers(C, portion=0.5, every=5, exchanged=False):
 
 
 def mode(task, device):
-    """How clients are executed where nobody says: "vmap" on a GPU ("auto" for a module
-    that a user brings), but "loop" for large convolutions; on a processor "auto" where
-    a network has its descent in closed form, else "loop": grouped convolutions are
-    slower than one after another."""
+    """How clients are executed where nobody says. On a GPU "vmap" ("auto" for a user's
+    module), but "loop" for large convolutions; on a processor "auto" where a network
+    has its descent in closed form, else "loop": grouped convolutions are slow there."""
     if device.type == "cpu":
         return "auto" if getattr(task.network, "descend", None) else "loop"
     sizes = task.shapes.values()
@@ -71,11 +70,10 @@ def mode(task, device):
 
 @dataclass
 class Clients:
-    """How functions of one client are executed in round t of R.
-
-    how: "loop", one after another; "vmap", all at once; "auto": all at once, but for
-    fewer than FEW clients, and for the stages in `single`, which cannot be batched:
-    vmap refuses the function, or batches would be mostly padding (`shards.unequal`)."""
+    """How functions of one client are executed in round t of R. how: "loop", one after
+    another; "vmap", all at once; "auto": all at once, but for fewer than FEW clients,
+    and for the stages in `single`, which cannot be batched: vmap refuses the function,
+    or batches would be mostly padding (`shards.unequal`)."""
 
     method: Any
     task: Any
@@ -103,8 +101,7 @@ class Clients:
         return self.made[key]
 
     def each(self, f, trees, cohort, stage, what=()):
-        """f(*rows, shard) for every client; trees and result [M, ...]. what: f depends
-        on, beside the stage."""
+        """f(*rows, shard) at all clients; result [M, ...]. what: see `Recorder`."""
         ids, S = cohort
         alone = self.how == "auto" and (len(ids) < FEW or stage in self.single)
         if not (alone or self.how == "loop"):
@@ -114,14 +111,12 @@ class Clients:
                 if self.how == "vmap":
                     raise
                 self.single.add(stage)  # if it is a mistake, it is met again
-        calls = zip(ids.tolist(), zip(*[unstack(t, len(ids)) for t in trees], S))
-        one = lambda c, args: self.at(f, args[:-1], args[-1], c, stage, what)
-        return stack([one(*call) for call in calls])
+        calls = zip(ids.tolist(), S, *[unstack(t, len(ids)) for t in trees])
+        return stack([self.at(f, args, s, c, stage, what) for c, s, *args in calls])
 
     def keep(self, f, down, clients, cohort, stage):
-        """mine, up = f(down, mine, shard) at every client -> up [M, ...]; rows of
-        `clients` [C, ...] change in place, in the loop one by one, so that C models are
-        held once."""
+        """mine, up = f(down, mine, shard) at every client -> up [M, ...]; `clients`
+        [C, ...] change in place, in the loop one by one: C models are held once."""
         ids, S = cohort
         g = lambda *args: dict(zip(("mine", "up"), f(*args)))
         if self.how != "loop":

@@ -7,9 +7,7 @@
         the cohort trains and uploads
         the server aggregates
 
-run(method, task, rounds, ...) -> Record. Clients run one after another or many under
-vmap, with the same numbers; a checkpoint is the state.
-Letters: C clients, M cohort, R rounds, t round.
+A checkpoint is the state. Letters: C clients, M cohort, R rounds, t round.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,7 +31,6 @@ from .task import Task
 from .tree import Tree, leaves, pick, put, rows, sent, sub, subset, tmap
 
 Cohort: TypeAlias = int | Callable[[int], Sequence[int] | Tensor] | None
-
 BEFORE = -1  # the round in which client and server states are made
 
 
@@ -141,8 +138,7 @@ class Federation:
     init: Tree | None = None
     folder: RunFolder = field(default_factory=RunFolder)
     reach: Any = None
-    # the stages that could not be batched although how = "auto", see `Clients`
-    single: set = field(default_factory=set)
+    single: set = field(default_factory=set)  # stages not batched, see `Clients`
     precision: str = "float32"
     recorder: Any = None
     later: list = field(default_factory=list)  # what waits for a GPU, see `soon`
@@ -150,15 +146,10 @@ class Federation:
     # ------------------------------------------------------------------ the rounds
     def rounds(self, progress, upto, on_round):
         """All rounds, from a checkpoint where there is one -> Record."""
-        state, record = self.begin()
-        stop = False
+        (state, record), stop = self.begin(), False
         off = None if progress is None else not progress  # None: without a terminal
-        of = {
-            "total": self.R,
-            "initial": state["t"],
-            "desc": type(self.method).__name__,
-        }
-        with tqdm(**of, unit="round", leave=False, disable=off) as bar:
+        of = {"total": self.R, "initial": state["t"], "unit": "round", "leave": False}
+        with tqdm(desc=type(self.method).__name__, disable=off, **of) as bar:
             while not (stop or (upto is not None and state["t"] >= upto)):
                 if (t := state["t"]) == self.R and self.folder.state:
                     self.keep(state, record)
@@ -195,9 +186,8 @@ class Federation:
         turn, clients = (BEFORE, run, cohort), {}
         if overrides(method, "client"):
             make = lambda shard: method.client(w, shard)
-            clients = run.each(make, (), cohort, "client")
             own = lambda x: x.clone(memory_format=torch.contiguous_format)
-            clients = tmap(own, clients)  # each in its memory: it is written in place
+            clients = tmap(own, run.each(make, (), cohort, "client"))  # to write into
         server = method.server(w, self.server_sees(turn, clients, record))
         return {"server": server, "clients": clients, "t": 0}, record
 
@@ -208,10 +198,8 @@ class Federation:
         return t, run, run.shards(ids)
 
     def before_training(self, turn, state, record):
-        """The clients receive, and all are scored -> the scores, or None.
-
-        After the last round nobody trains any more: who would receive is scored as if
-        it had, and keeps what it has."""
+        """The clients receive, and all are scored -> the scores, or None. After the
+        last round who would receive is scored as if it had, and keeps what it has."""
         method, (t, run, cohort), as_if = self.method, turn, None
         server, clients, last = state["server"], state["clients"], t == self.R
         listeners = run.shards(self.everybody) if method.download == "all" else cohort
@@ -261,8 +249,7 @@ class Federation:
         return {"server": server, "clients": clients, "t": t + 1}
 
     def soon(self, f, *args):
-        """f(*args), which waits for numbers; where stages are recorded a round later,
-        so that the host is ahead of the GPU."""
+        """f(*args), which waits for numbers: a round later if stages are recorded."""
         self.later.append(lambda: f(*args))
         self.settle(not self.recorder)
 
@@ -279,15 +266,13 @@ class Federation:
             raise Diverged(**record.meta["diverged"], record=record)
 
     def server_sees(self, turn, clients, record):
-        """What the server knows in a round beside its state; `ask` puts a question to
-        the cohort, and counts it."""
+        """What the server knows beside its state; `ask` asks the cohort, and counts."""
         t, run, cohort = turn
 
         def ask(question, tree=None):
             tree = {} if tree is None else tree
             answers = run.ask(question, tree, clients, cohort)
-            name = question.__name__
-            named = lambda tree: {f"{name}.{k}": v for k, v in tree.items()}
+            named = lambda t: {f"{question.__name__}.{k}": v for k, v in t.items()}
             record.count("ask", named(tree), once=True)
             record.count("answer", named(answers))
             return answers
@@ -295,7 +280,6 @@ class Federation:
         key = fold(self.key, t, -999)
         return Round(t, self.method.horizon(self.R), key, ask, cohort[0])
 
-    # ------------------------------------------------------------ scored besides
     def after_training(self, turn, down, up, clients, record, before):
         """Views that are scored after training, and models as they were uploaded."""
         method, splits, (t, run, cohort) = self.method, self.splits, turn
@@ -320,8 +304,7 @@ class Federation:
         clients = run.each(arrive, (down,), away, "guest")
         rows_of = {"all": 0, "val": 1}  # of (train, val, test); all have test rows
         has = lambda s: s == "test" or all(len(g[rows_of[s]]) for g in guests)
-        splits = [s for s in self.splits if has(s)]
-        return run.score(method, down, clients, away, splits)
+        return run.score(method, down, clients, away, [*filter(has, self.splits)])
 
     # ------------------------------------------------------- for the lines above
     everybody = property(lambda self: torch.arange(self.task.C))
@@ -364,10 +347,9 @@ def microscope(task, down, up):
         return {}
     new, old = ({k: tree["w"][k] for k in shared} for tree in (up, down))
     G = rows(sub(new, old))  # [M, P]
-    conflict = (G @ G.T < 0).to(G.dtype).sum(1) / max(1, len(G) - 1)
     return {
         "drift": G.norm(dim=1),
-        "conflict": conflict,
+        "conflict": (G @ G.T < 0).to(G.dtype).sum(1) / max(1, len(G) - 1),
         "update_scale": G.mean(0).square().mean(),
     }
 

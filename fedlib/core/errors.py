@@ -1,7 +1,4 @@
-"""What a number may be, and errors that name the value, the place and the remedy.
-
-A bool is no number here, and neither is a text that looks like one.
-"""
+"""What a number may be, and errors that name the value, the place and the remedy."""
 
 import difflib
 import math
@@ -61,8 +58,7 @@ def check_whole(at: str, v, low: int = 0, high: int = COUNT, why: str = "") -> N
 
 
 def check_number(at: str, v, low=-math.inf, high=math.inf, why: str = "") -> None:
-    """ValueError unless v is a finite number from low to high; an infinite end: no
-    end."""
+    """ValueError unless v is a finite number from low to high (infinite: no end)."""
     if not is_number(v) or not low <= v <= high:
         refuse(at, v, f"a number from {low} to {high}{why}")
 

@@ -19,11 +19,8 @@ STALE = 3600  # seconds: nobody writes to a file for longer
 
 
 def whole(path, write):
-    """Write a file through a hidden one beside it: whole or not at all, also when the
-    disk is full. write(f) writes to the open file f.
-
-    What killed processes have left of this file is deleted first. OSError names the
-    file and the remedy."""
+    """Write a file through a hidden one beside it; write(f) writes to the open file f.
+    OSError names the file and the remedy."""
     sweep(path)
     part = path.with_name(f".{path.name}.{os.getpid()}@{HOST}")
     try:
@@ -71,10 +68,8 @@ def damaged(path, why):
     return ValueError(f"{path} is damaged ({why}); delete it to start this run again")
 
 
-# ---------------------------------------------------------------- what a kill leaves
 def sweep(path):
-    """Delete what killed processes have left of a file: hidden ones beside it to which
-    nobody has written for an hour."""
+    """Delete what kills left of a file: hidden ones that nobody writes to any more."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.[0-9]*@*"):
         with suppress(OSError):  # another process has deleted it, or only may
             if time.time() - part.stat().st_mtime > STALE:
@@ -90,8 +85,7 @@ def version():
 
 @cache
 def commit():
-    """The commit of the source, with + when it has local changes; "unknown" outside
-    git."""
+    """The commit of the source, + if it has local changes; "unknown" outside git."""
     try:
         head = git("rev-parse", "--short=10", "HEAD")
         return head + ("+" if git("status", "--porcelain", "--", ".") else "")
@@ -107,14 +101,12 @@ def git(*words):
 
 @cache
 def source():
-    """Hash of all sources of this package as the process found them: where numbers come
-    from, never what names them."""
+    """Hash of all sources as the process found them. No run is named by it."""
     return sources("**/*.py")[:16]
 
 
 def sources(*patterns, root=PACKAGE):
-    """Hash of source files of this package, by patterns as "nets/*.py"; line ends do
-    not count."""
+    """Hash of source files, by patterns as "nets/*.py"; line ends do not count."""
     h = hashlib.sha256()
     for path in sorted({p for pattern in patterns for p in root.glob(pattern)}):
         name, body = path.relative_to(root).as_posix(), path.read_bytes()

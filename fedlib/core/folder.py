@@ -1,7 +1,5 @@
-"""The folder of a run: its checkpoint, from which it goes on, and its finished record.
-
-checkpoint  state and record up to a round; after the last, a run goes on to more rounds
-record      the finished record
+"""The folder of a run: `checkpoint`, state and record up to a round, from which it goes
+on, after the last to more rounds; and `record`, the finished one.
 """
 
 import time
@@ -15,9 +13,8 @@ from .record import Record, same_meta
 
 @dataclass
 class RunFolder:
-    """Where a run is kept, and the time that it takes. path: None, nowhere. every:
-    seconds between two checkpoints. state: does what server and clients hold at the end
-    stay?"""
+    """Where a run is kept, and its time. path: None, nowhere. every: seconds between
+    two checkpoints. state: does what server and clients hold at the end stay?"""
 
     path: Path | None = None
     every: float = 30.0
@@ -53,9 +50,8 @@ class RunFolder:
                 (self.path / "checkpoint").unlink(missing_ok=True)
 
     def finished(self, new):
-        """The record of a run that is done; None where there is none, or it shall and
-        can go on to more rounds. new: an empty record of the run that is wanted. One
-        that diverged raises again."""
+        """The record of a run that is done; None where there is none, or it can go on
+        to the rounds of `new`, an empty record. One that diverged raises again."""
         if not self.has("record"):
             return None
         record = Record.load(self.path)

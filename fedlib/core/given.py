@@ -29,16 +29,14 @@ def or_none(fine):
 
 
 SWITCH = one_of(True, False), "True or False"
+SECONDS = within(0, fine=is_number), "seconds, 0 or more (0: after every round)"
 VALUES = {  # argument -> (is it fine?, what to give)
     "rounds": (within(0, COUNT), f"whole numbers, from 0 to {COUNT:g}"),
     "every": (within(1), "a whole number >= 1"),
     "seed": (within(0), f"a whole number from 0 to {SEEDS} (2^63 - 1)"),
     "how": (one_of(None, "loop", "vmap"), "'loop', 'vmap' or None"),
     "precision": (one_of("float32", "tf32"), "'float32' or 'tf32'"),
-    "checkpoint_every": (
-        within(0, fine=is_number),
-        "seconds, 0 or more (0: after every round)",
-    ),
+    "checkpoint_every": SECONDS,
     "progress": (one_of(True, False, None), "True, False, or None (on a terminal)"),
     "upto": (or_none(within(0)), "the round to stop before, >= 0, or None"),
     "on_round": (or_none(callable), "a function f(t, record), or None"),

@@ -1,8 +1,4 @@
-"""A data set of items, one row each, becomes a table, where a column may hold pictures.
-
-It may be a map-style torch Dataset of pairs (x, y) or of dicts, or a Hugging Face
-Dataset. Pictures become floats [channels, height, width] in [0, 1].
-"""
+"""A data set of items becomes a table, one row each; see Task.from_dataset."""
 
 import numpy as np
 import pandas as pd
@@ -36,9 +32,8 @@ def read(ds, client, label=None, sensitive=None, features=None):
     features = listed(features) or [features]
     for k in [k for k in table if k in features]:
         table[k] = [picture(v, i) for i, v in enumerate(table[k])]
-    df = pd.DataFrame(
-        {k: pd.Series([bare(plain(u)) for u in v]) for k, v in table.items()}
-    )
+    series = lambda v: pd.Series([bare(plain(u)) for u in v])
+    df = pd.DataFrame({k: series(v) for k, v in table.items()})
     hf = ds.features if hasattr(ds, "column_names") else {}
     classes = getattr(hf.get(label), "names", None) or getattr(ds, "classes", None)
     how = {"name": "dataset", "classes": classes, "label": label, "features": features}
@@ -72,8 +67,7 @@ def picture(v, i):
     """A picture as floats [channels, height, width] in [0, 1]; all else as it is.
 
     A PIL image is grey or RGB; of uint8 arrays, [H, W] is grey, a numpy array [H, W, 1
-    or 3] has its channels last, and a tensor [1 or 3, H, W] first, as torchvision has.
-    """
+    or 3] has its channels last, and a tensor [1 or 3, H, W] first, as torchvision."""
     if hasattr(v, "getpixel"):
         v = np.array(v.convert("L" if v.mode in ("1", "L") else "RGB"))
     if getattr(v, "dtype", None) not in (np.uint8, torch.uint8) or v.ndim not in (2, 3):

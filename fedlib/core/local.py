@@ -1,8 +1,7 @@
 """Local training: the only place that knows how a step is executed.
 
-`grad`, `scan` and `sgd` run one client after another on plain leaf tensors, or many
-clients at once under `torch.func.vmap`, with the same numbers. A step is a piece: it
-turns a loss into a direction (w, batch) -> tree.
+It is the same for one client after another, on plain leaf tensors, and for many at once
+under `torch.func.vmap`. A step is a piece: loss -> direction (w, batch) -> tree.
 """
 
 import threading
@@ -20,8 +19,7 @@ def _depth():
 
 
 def transformed():
-    """Inside vmap or torch.func.grad? (A private call; if it ever goes, return True:
-    slower, never wrong.)"""
+    """Inside vmap or torch.func.grad? (A private call; if it goes: True, slower.)"""
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
@@ -39,8 +37,7 @@ class Gradient:
     gives its gradient itself, and `sgd` calls its whole descent, `descend`."""
 
     def __init__(self, loss):
-        self.loss = loss
-        self.exact = getattr(loss, "gradient", None)
+        self.loss, self.exact = loss, getattr(loss, "gradient", None)
         self.descend = getattr(loss, "descend", None)
 
     def __call__(self, w, *args):
@@ -56,9 +53,8 @@ class Gradient:
                 out = self.loss(build(w, p), *args)
         finally:
             _here.depth -= 1
-        ds = torch.autograd.grad(out, p, create_graph=nested, allow_unused=True)
-        zero = torch.zeros_like
-        return build(w, [zero(x) if d is None else d for d, x in zip(ds, p)])
+        g = torch.autograd.grad(out, p, create_graph=nested, allow_unused=True)
+        return build(w, [torch.zeros_like(x) if d is None else d for d, x in zip(g, p)])
 
 
 grad = Gradient
@@ -66,16 +62,13 @@ grad = Gradient
 
 def as_variable(x, nested):
     """A tensor that autograd follows: a leaf, or a view where graphs are nested."""
-    if nested and x.requires_grad:
-        return x.view_as(x)
-    if not nested and x.requires_grad and x.is_leaf:
-        return x
+    if x.requires_grad and (nested or x.is_leaf):
+        return x.view_as(x) if nested else x
     return x.detach().requires_grad_()
 
 
 def scan(step, carry, shard):
-    """carry <- step(carry, batch) over the shard's plan; a padded batch leaves the
-    carry as it was."""
+    """carry <- step(carry, batch) over the shard's plan; mere padding is no step."""
     for b in shard:
         new = step(carry, b)
         real = b.m is None or shard.full
@@ -89,19 +82,17 @@ def sgd(step, w, shard, lr, momentum=0.0, decay=0.0, pull=None):
         v <- momentum v + step(w, b) + decay w + mu (w - anchor)    pull = (mu, anchor)
         w <- w - lr v
 
-    In place on copies of the leaves when clients run one after another, functional
-    inside a transform. `w` and what closures captured are never written to. Buffers
-    (batch norm) are refreshed at the weights before the step. w may also be a dict
-    of models that move together, {"a": model, "b": model}; then the step gives a
-    direction for each."""
+    In place on copies of the leaves, functional inside a transform: `w` and what
+    closures captured are never written to. Buffers (batch norm) are refreshed at the
+    weights before the step. w may also be a dict of models that move together, {"a":
+    model, "b": model}; then the step gives a direction for each."""
     closed = getattr(step, "descend", None)
     if closed and shard.known and not differentiated():
         return closed(w, shard, lr, momentum, decay, pull)
     mu, anchor = pull if pull else (0.0, None)
     anchor = leaves(tmap(lambda _, a: a, w, anchor)) if mu else None  # in w's order
-    if transformed() or _depth():
-        return functional_sgd(step, w, shard, lr, (momentum, decay, mu, anchor))
-    return sgd_in_place(step, w, shard, lr, (momentum, decay, mu, anchor))
+    descend = functional_sgd if transformed() or _depth() else sgd_in_place
+    return descend(step, w, shard, lr, (momentum, decay, mu, anchor))
 
 
 def velocity(g, w, v, momentum, decay, mu, anchor):
@@ -174,8 +165,7 @@ def adam(step, w, shard, lr, betas=(0.9, 0.999), eps=1e-8, decay=0.0):
 
 
 def in_parts(step, n):
-    """(w, batch) -> step(w, part 1, ..., part n) of a batch cut into n; one with fewer
-    rows gives no direction."""
+    """(w, batch) -> step(w, part 1, ..., part n); of fewer than n rows, nothing."""
 
     def g(w, b):
         parts = [b.part(k, n) for k in range(n)]
@@ -187,8 +177,7 @@ def in_parts(step, n):
 
 
 def refreshed(task, w, b):
-    """The new buffers of the model w, or of a dict of models, after batch b; a frozen
-    body keeps its own."""
+    """The buffers of w, a model or models, after batch b; a frozen body's stay."""
     if any(isinstance(v, dict) for v in w.values()):
         return {k: refreshed(task, v, b) for k, v in w.items()} if task.buffers else {}
     return task.refresh(w, b) if any(k in w for k in task.buffers) else {}
@@ -205,7 +194,6 @@ def copy(w, new):
         copy(w[k], v) if isinstance(v, dict) else w[k].copy_(v)
 
 
-# ---------------------------------------------------------------- steps
 @dataclass(frozen=True)
 class Plain:
     """The gradient of the loss, the step of plain descent."""

@@ -26,8 +26,7 @@ def hp(default, what, source="", values=None, grid=None, **more):
 
     values: the range (low, high) of a number, else the choices; None: a number from 0
     on, a whole one up to 10^6, both values of a flag, anything else. absent: of one
-    added to a method that has runs, the value at which it is left out of their names.
-    """
+    added to a method that has runs, the value that is left out of their names."""
     usual = {float: (0, inf), int: (0, 10**6), bool: (True, False)}
     kind = "range" if type(default) in (int, float) else "choices"
     known = {"what": what, "source": source, "grid": grid} | more
@@ -36,8 +35,7 @@ def hp(default, what, source="", values=None, grid=None, **more):
 
 
 class Card(NamedTuple):
-    """Where a method comes from: its paper's key in references.bib, and what it does,
-    in one line."""
+    """A method's paper, by its key in references.bib, and what it does, in one line."""
 
     bibkey: str
     line: str
@@ -45,11 +43,9 @@ class Card(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What the server knows beside its state.
-
-    ids [M] the cohort; ask(question, tree) puts a question(tree, mine, shard) -> tree,
-    a bound method of the Method, to it: the answers are stacked [M, ...]. One `ask` is
-    counted as one message down and one up."""
+    """What the server knows beside its state. ids [M] the cohort; ask(question, tree)
+    puts a question(tree, mine, shard) -> tree, a bound method of the Method, to it: the
+    answers are stacked [M, ...]. One `ask` counts as one message down and one up."""
 
     t: int
     rounds: int | None  # None: the method does not plan ahead
@@ -57,17 +53,13 @@ class Round(NamedTuple):
     ask: Any
     ids: Any
 
-    @property
-    def R(self):
-        return planned(self.rounds)
+    R = property(lambda self: planned(self.rounds))
 
 
 @dataclass(frozen=True)
 class Mean:
-    """sum_i p_i g_i.
-
-    A rule maps updates G [M, P], weights p [M], the model w and the task to one
-    update [P]."""
+    """sum_i p_i g_i. A rule maps updates G [M, P], weights p [M], the model w and the
+    task to one update [P]."""
 
     def __call__(self, G, p, w, task):
         return p @ G
@@ -96,25 +88,16 @@ class Method:
     rule: Any = hp(Mean(), "updates, weights -> one; as in pieces.robust", "piece")
 
     card: ClassVar[Card | None] = None
-    # who trains: the cohort, or "all", every client in every round
-    who: ClassVar[str] = "sample"
-    # who runs receive: the cohort, or "all", absent clients too
-    download: ClassVar[str] = "cohort"
-    # does a client measure itself on its validation rows?
-    needs_val: ClassVar[bool] = False
-    # must the groups of a sensitive attribute be known?
-    needs_groups: ClassVar[bool] = False
-    # does it compare features [B, D]? compute with a last layer z W' + c?
-    needs_features: ClassVar[bool] = False
-    needs_linear_head: ClassVar[bool] = False
-    # does it average updates by its rule? Others refuse one
-    ruled: ClassVar[bool] = True
-    # does round t depend on the number of rounds, as a step size that falls to zero?
-    plans_ahead: ClassVar[bool] = False
-    # what keeps some stage from being recorded on a GPU, see `recorded`
-    waits: ClassVar[str] = ""
-    # views that are also scored after training, before the next download
-    post: ClassVar[tuple[str, ...]] = ()
+    who: ClassVar[str] = "sample"  # who trains: the cohort, or "all" in every round
+    download: ClassVar[str] = "cohort"  # who runs receive, or "all": the absent, too
+    needs_val: ClassVar[bool] = False  # does a client measure itself on these rows?
+    needs_groups: ClassVar[bool] = False  # of a sensitive attribute
+    needs_features: ClassVar[bool] = False  # does it compare features [B, D]?
+    needs_linear_head: ClassVar[bool] = False  # and compute with a last layer z W' + c?
+    ruled: ClassVar[bool] = True  # does it average by its rule? Others refuse one
+    plans_ahead: ClassVar[bool] = False  # does round t depend on R, as a falling lr?
+    waits: ClassVar[str] = ""  # what keeps a stage from being recorded, see `recorded`
+    post: ClassVar[tuple[str, ...]] = ()  # views also scored after training
 
     def horizon(self, rounds):
         """The number of rounds, where this method may look at it; else None."""
@@ -133,8 +116,7 @@ class Method:
         return {"train": self.plan(self.epochs, steps=self.batches or None)}
 
     def plan(self, epochs, **more):
-        """So many passes over batches as the task and the method want them; more:
-        other fields of Plan."""
+        """`epochs` passes as the task and method want them; more: fields of Plan."""
         plan = Plan(epochs, None, self.last, self.shuffle, poisson=self.poisson)
         return plan._replace(**more)
 
@@ -144,8 +126,7 @@ class Method:
         return {"w": w}
 
     def send(self, server: Tree, ids: Tensor) -> Tree:
-        """What the clients ids [M] download, every leaf [M, ...]; an id < 0 is a
-        guest."""
+        """What the clients ids [M] download, leaves [M, ...]; an id < 0 is a guest."""
         return broadcast({"w": server["w"]}, ids)
 
     def aggregate(self, server: Tree, up: Tree, r: Round) -> Tree:
@@ -166,19 +147,15 @@ class Method:
         raise NotImplementedError(f"{type(self).__name__} has no local training")
 
     def views(self, down: Tree, mine: Tree, shard: Shard) -> dict[str, View]:
-        """{name: x -> logits [n, K]}: the models that can be scored on this client.
-
-        A view works when it is called."""
+        """{name: x -> logits [n, K]}: the models that can be scored on this client; a
+        view works when it is called."""
         return {"global": self.task.net(down["w"])}
 
     # shared by methods
-    @property
-    def loss(self):
-        return self.task.loss
+    loss = property(lambda self: self.task.loss)
 
     def fit(self, loss, w, shard, lr=None, pull=None):
-        """Descend on loss(w, batch) from w with the method's own step, momentum and
-        decay."""
+        """Descend on loss(w, batch) from w by the method's step, momentum and decay."""
         return self.descend(self.step(loss), w, shard, lr, pull)
 
     def descend(self, step, w, shard, lr=None, pull=None):
@@ -187,8 +164,7 @@ class Method:
         return sgd(step, w, shard, lr, self.momentum, self.decay, pull)
 
     def combine(self, w, ws, p):
-        """Models [M, ...] -> one: parameters by the rule on their updates, buffers by
-        their p-mean."""
+        """Models [M, ...] -> one: parameters by the rule, buffers by their p-mean."""
         if isinstance(self.rule, Mean):
             return mean(ws, p)
         parameters = without(w, self.task.buffers)
@@ -196,8 +172,7 @@ class Method:
         return self.move(w, ws, g, p)
 
     def move(self, w, ws, g, p):
-        """w - g for a flat direction g [P] over the parameters; buffers are the p-mean
-        of the clients'."""
+        """w - g for a flat g [P] of the parameters; buffers: the clients' p-mean."""
         old, buffers = without(w, self.task.buffers), subset(ws, self.task.buffers)
         return w | sub(old, unrow(g, old)) | mean(buffers, p)
 
@@ -222,9 +197,8 @@ class Method:
 
 @dataclass(frozen=True)
 class Wrap(Method):
-    """A method around a method: everything passes through; override what changes.
-
-    Server state {"in": the inner state, ...}."""
+    """A method around a method: everything passes through; override what changes. The
+    server's state is {"in": the inner state, ...}."""
 
     inner: Any = hp(None, "the method inside", "piece")
     around = ""  # name of the method inside, where none is given

@@ -1,8 +1,7 @@
 """Samples before they are dealt to clients: a pool, and the groups of a sensitive
 attribute; how each client's rows are cut, and what cannot be trained on.
 
-Letters: N samples, A groups, K classes, n rows; y = 1 the positive outcome, yhat = 1 a
-positive prediction.
+Letters: N samples, A groups, K classes, n rows; y = 1 positive, yhat = 1 predicted.
 """
 
 import hashlib
@@ -41,10 +40,8 @@ def positions(v, values):
 
 
 class Block(NamedTuple):
-    """Columns of x, side by side, that belong together: a "number" (standardised), a
-    "flag" (0 or 1), or "onehot" (one 1).
-
-    low, high: what everybody knows about a number's range, in the units of x."""
+    """Columns of x, side by side: a "number" (standardised), "flag" (0 or 1) or
+    "onehot" (one 1). low, high: what everybody knows of a number's range, as in x."""
 
     name: str
     kind: str
@@ -76,18 +73,16 @@ class Groups:
         return sum((y == k for k in self.positive), torch.zeros_like(y))
 
     def odds(self, logits):
-        """Logits [n, K] -> log-probabilities [n, 2] of the negative and the positive
-        outcome."""
+        """Logits [n, K] -> log-probabilities [n, 2] of the outcomes 0 and 1."""
         negative = [k for k in range(logits.shape[-1]) if k not in self.positive]
         log_p = logits.log_softmax(-1)
         sides = [[log_p[..., k] for k in ks] for ks in (negative, self.positive)]
         return torch.stack([torch.stack(x, -1).logsumexp(-1) for x in sides], -1)
 
     def cells(self, q, x=None, a=None):
-        """Soft membership [n, A, 2] of group a and outcome y.
-
-        q [n, K]: label probabilities. The group is a [n] if given, else the column of
-        x [n, ...], else it follows from the class; ValueError where neither is so."""
+        """Soft membership [n, A, 2] of group a and outcome y, of label probabilities
+        q [n, K]. The group is a [n] if given, else the column of x [n, ...], else it
+        follows from the class; ValueError where neither is so."""
         outcomes = self.outcome(torch.arange(q.shape[-1], device=q.device))
         if a is None and self.column is None:
             if not self.of_class:
@@ -103,9 +98,8 @@ class Groups:
         return in_group[:, :, None] * with_outcome[:, None, :]
 
     def told(self, y, a, tests, classes):
-        """Who is compared, and what too few test rows say, in words: sentences.
-
-        y, a [N]: class and group of each row. tests: the clients' test rows."""
+        """Sentences: who is compared, and where test rows are too few. y, a [N]: class
+        and group of each row. tests: the clients' test rows."""
         yes = [classes[k] for k in self.positive]
         no = [c for c in classes if c not in yes]
         whom = f"{', '.join(self.names):.200} of {self.name!r}"
@@ -122,8 +116,7 @@ class Groups:
             )
 
     def tally(self, logits, b):
-        """How many rows of batch b [B] are in group a, have outcome y and prediction
-        yhat: counts [A, 2, 2]."""
+        """Rows of batch b [B] by group a, outcome y and prediction yhat: [A, 2, 2]."""
         of_row = self.cells(onehot(b.y, logits.shape[-1], logits), a=b.a)  # [B, A, 2]
         yhat = onehot(self.outcome(logits.argmax(-1)), 2, logits, b.m)
         return torch.einsum("bay,bz->ayz", of_row, yhat)
@@ -138,10 +131,9 @@ def parity(y, K):
 
 def describe(x, a, positive, schema=None, name="group"):
     """Codes a [N] and Groups for a sensitive attribute a [N] of any values, numbered
-    in natural order.
-
-    Where a column of x [N, D], in no one-hot block, is the code, the first is named.
-    schema: Blocks; None: a column of zeros and ones is a flag, any other a number."""
+    in natural order. Where a column of x [N, D], in no one-hot block, is the code, the
+    first is named. schema: Blocks; None: a column of zeros and ones is a flag, any
+    other a number."""
     values = sorted(set(a), key=natural)
     a, names = positions(a, values), tuple(map(str, values))
     if x.dim() != 2:
@@ -219,24 +211,17 @@ def check_cut(parts, split):
 
 
 def cut_rows(rows, c, split, parts, official=None):
-    """(train, val, test) of client c's rows, in shares `parts`.
-
-    official: the pool's own list of test rows, or None."""
-    g = torch.Generator().manual_seed(seed_of(split, c, tag("split")))
+    """(train, val, test) of client c's rows, in shares; official: the test rows."""
+    g, n = torch.Generator().manual_seed(seed_of(split, c, tag("split"))), len(rows)
     draw = lambda rows: rows[torch.randperm(len(rows), generator=g)]
     if official is None:
-        train, test, val = draw(rows).split(sizes(len(rows), parts))
+        i, j = int(parts[0] * n + 1e-9), int((parts[0] + parts[2]) * n + 1e-9)
+        train, test, val = draw(rows).split([i, j - i, n - j])
         return train, val, test
     held = torch.isin(rows, official)
     test, rows = rows[held], draw(rows[~held])
     i = int(parts[0] / (parts[0] + parts[1]) * len(rows) + 1e-9)
     return rows[:i], rows[i:], test
-
-
-def sizes(n, parts):
-    """How many of n rows train, test and validate."""
-    i, j = int(parts[0] * n + 1e-9), int((parts[0] + parts[2]) * n + 1e-9)
-    return i, j - i, n - j
 
 
 def laid_out(lists, name):

@@ -1,9 +1,8 @@
 """Randomness as a function of data.
 
-A key is an int64 tensor; `fold(key, a, b)` makes a new key from a key and integers.
-Draws depend on the key alone: the same bits in a loop, under vmap, in any chunk and on
-any device, and nothing is stored. SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) written
-as tensor arithmetic.
+A key is an int64 tensor. Draws depend on it alone: the same bits in a loop, under vmap,
+in any chunk and on any device, and nothing is stored. SplitMix64 (Steele, Lea, Flood,
+OOPSLA 2014) as tensor arithmetic.
 """
 
 import math

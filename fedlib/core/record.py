@@ -35,10 +35,8 @@ CPU = f"cpu {platform.machine()}"
 # the beginning of an array's name -> the part of the record
 PARTS = {"view": "views", "cells": "cells", "alike": "consistency", "log": "logs"}
 # entries of meta by which two runs are one
-SAME = (
-    *("method", "parameters", "task", "network", "batch", "n", "rounds"),
-    *("seed", "cohort", "every", "precision", "init", "scored"),
-)
+SAME = "method parameters task network batch n rounds".split()
+SAME += "seed cohort every precision init scored".split()
 SPLIT = {"all": "train"}  # what is scored -> its rows in meta["n"]; of guests:
 GUEST = {"test": "guest", "val": "guest_val", "all": "guest_train"}
 COLUMNS = "round client name moment view split rows accuracy".split()
@@ -91,8 +89,7 @@ class Record:
         }
         if run.init is not None:
             meta["init"] = digest(run.init)
-        more = {"method": method, "cohort": cohort, "folder": run.folder.path}
-        return cls(meta, rounds=[], **more)
+        return cls(meta, [], method=method, cohort=cohort, folder=run.folder.path)
 
     # ------------------------------------------------------------ filled by the engine
     def score(self, t, moment, scores):
@@ -120,14 +117,12 @@ class Record:
         for k, v in log.items():
             past, v = self.logs.setdefault(k, []), v.detach().cpu().numpy()
             # what is logged for the first time keeps its round
-            past += [np.full(v.shape, np.nan)] * (rounds - 1 - len(past))
-            past.append(v)
+            past += [np.full(v.shape, np.nan)] * (rounds - 1 - len(past)) + [v]
 
     def count(self, way, tree, once=False):
-        """One message per client, leaves [M, ...], or [...] with once.
-
-        meta["bytes"] has the size of each name at its first time, meta["tensors"] shape
-        and type of each tensor and in how many messages it was."""
+        """One message per client, leaves [M, ...], or [...] with once. meta["bytes"]
+        has the size of each name at its first time, meta["tensors"] shape and type of
+        each tensor and in how many messages it was."""
         sizes = self.meta.setdefault("bytes", {}).setdefault(way, {})
         tensors = self.meta.setdefault("tensors", {}).setdefault(way, {})
         for name in tree:
@@ -301,8 +296,7 @@ def identity(method, task):
 
 
 def same_meta(there, here, at, entries=SAME):
-    """The meta of a run at some folder or file; ValueError where it differs in one of
-    these entries from that of the run here."""
+    """The meta of the run there; ValueError where one of the entries differs here."""
     for k in entries:
         a, b = (json.dumps(meta.get(k), sort_keys=True) for meta in (there, here))
         refuse_if(
@@ -350,8 +344,7 @@ def paths(tree, at):
 
 
 def ragged(v):
-    """A list of arrays as one array; rounds with fewer entries are filled with -1
-    (integers) or NaN."""
+    """Arrays as one; rounds with fewer entries are filled with -1 (integers) or NaN."""
     v = [np.asarray(a) for a in v]
     if len({a.shape for a in v}) <= 1:
         return np.asarray(v)
@@ -370,11 +363,9 @@ def chosen(record, client, view):
     views = views_of(ids[0])
     own = next(v for v in (*OWN_FIRST, *views) if v in views)
     view = view or ("global" if client is None else own)
-    known = view in views and all(
-        alike(views[view], views_of(c)[view]) for c in ids[1:]
-    )
+    same = lambda c: alike(views[view], views_of(c)[view])
     refuse_if(
-        not known,
+        view not in views or not all(map(same, ids[1:])),
         f"{meta['method']} has no view {view!r}{nearest(view, views)} that all clients "
         f"share (it has {', '.join(map(repr, views))}); name a client: model(client=0)",
     )

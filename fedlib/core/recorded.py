@@ -1,15 +1,12 @@
 """Stages of a round, recorded on a GPU and replayed in later rounds.
 
-A GPU computes a step of small clients in microseconds, and Python takes longer to ask
-for it. So all operations of a stage become one CUDA graph, over tensors that lie still:
-the models, the rows of the batches, the round's number, written before each replay.
-What is met first runs by the code that is recorded when it is met again, so that a run
-that was stopped goes on to the same bits. Where the host waits for a number nothing can
-be recorded: the stage runs as ever, and `refused` says why. Batches are still drawn by
-Python, client by client, and sent.
-
-Where cohorts differ, plans are padded to a number of steps that few others exceed, and
-who has finished stands still.
+Python takes longer to ask for a step of a small client than a GPU to compute it. So all
+operations of a stage become one CUDA graph, over tensors that lie still: the models,
+the rows of the batches, the round's number, written before each replay. What is met
+first runs by the code that is recorded when it is met again, so that a run that was
+stopped goes on to the same bits. Where the host waits for a number nothing can be
+recorded: the stage runs as ever, and `refused` says why. Batches are still drawn by
+Python. Where cohorts differ, plans are padded, and who has finished stands still.
 """
 
 import gc
@@ -68,8 +65,7 @@ def bounded(shard):
             n = [len(task.rows_of(c, plan.split)) for c in range(task.C)]
             cuts = [cut(plan, k, task.batch)[1] for k in n]
             widest = max((b for v in cuts for b in v), default=0)
-            alike = all(v == cuts[0] for v in cuts)
-            task.cache[key] = [len(v) for v in cuts], widest, alike
+            task.cache[key] = [*map(len, cuts)], widest, all(v == cuts[0] for v in cuts)
         steps, widest, alike = task.cache[key]
         up, here = max(steps), max(steps[c] for c in draws.who)
         if plan.poisson or here > LONGEST:
@@ -121,12 +117,11 @@ class Recording:
         of = {"": given} | {k: draws.ready(*k)[0] for k in cache}
         torch._foreach_copy_(leaves(to), leaves(of))
         self.draws.t.fill_(draws.t)
-        device, repeat = self.draws.t.device, self.recorder.mode
         if self.met and not self.replay:
-            self.replay = graph(self) if repeat == "graph" else self.once
+            self.replay = graph(self) if self.recorder.mode == "graph" else self.once
         if not self.met:
             self.once()  # libraries choose kernels; what a task keeps is made
-        with no_waiting(device, not self.met):
+        with no_waiting(self.draws.t.device, not self.met):
             out = (self.replay or self.once)()
         self.met = True
         return tmap(torch.clone, out)

@@ -46,12 +46,10 @@ def score(method, down, clients, run, shards, splits, views=None, receives=None)
 
 def marks(method, logits, y):
     """(1 for a row that is right [n], with groups the predicted outcome [n])."""
-    groups = method.task.groups
-    right = method.hits(logits, y)
+    groups, right = method.task.groups, method.hits(logits, y)
     return (right, groups.outcome(logits.argmax(-1))) if groups else (right,)
 
 
-# ---------------------------------------------------------------- many clients at once
 def together(method, stacks, run, shards, rows, names):
     """{view: marks of all rows [N], or None where every client has to run its own}."""
     task, (ids, S), out = method.task, shards, {}
@@ -69,7 +67,6 @@ def together(method, stacks, run, shards, rows, names):
     return out
 
 
-# ---------------------------------------------------------------- one client at a time
 def at_each(method, stacks, run, shards, rows, names):
     """{view: marks of all rows [N]} of every client's own run."""
     task, L = method.task, int(rows.n.sum(1).max())
@@ -79,8 +76,7 @@ def at_each(method, stacks, run, shards, rows, names):
         if received:
             new = method.receive(down, mine, shard)
             mine = where(received[0]["receives"], new, mine)
-        at, mask = zip(*segments(task, shard, rows.splits))
-        at, mask = torch.cat(at), torch.cat(mask)
+        at, mask = map(torch.cat, zip(*segments(task, shard, rows.splits)))
         fill = lambda v: F.pad(v, (0, max(0, L - len(v))))  # in the loop, to stack them
         found = {"": fill(mask)}
         for k, view in subset(method.views(down, mine, shard), names).items():
@@ -106,11 +102,9 @@ def segments(task, shard, splits):
         yield theirs.flatten(), m[:, None].expand(theirs.shape).flatten()
 
 
-# ---------------------------------------------------------------- what rows add up to
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The rows [N] on which M clients are scored, client by client, in segments of
-    n [M, G] rows."""
+    """The rows [N] to score, client by client, in segments of n [M, G] rows."""
 
     task: Any
     splits: tuple

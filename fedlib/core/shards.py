@@ -1,7 +1,6 @@
 """Batches and shards: what one client holds in one round, and how it walks through it.
 
-A plan is drawn outside vmap, as a pure function of seed, round, client and name. The
-same shard serves one client after another, or stands for many at once under vmap.
+A plan is a pure function of seed, round, client and name, drawn outside vmap.
 Letters: M clients, N rows, T local steps, B batch, R rounds.
 """
 
@@ -65,11 +64,8 @@ SPLIT_OF = {"all": "train", "val": "val", "test": "test", NEIGHBOURS: NEIGHBOURS
 
 
 def cut(plan, N, batch):
-    """Lengths of the batches of N rows in one pass, and in all; with `poisson` as they
-    are expected."""
-    B, n = min(plan.batch or batch, N), N
-    if plan.block < 1:
-        n = max(1, int(plan.block * N))
+    """Batches' lengths of N rows in one pass and in all; with `poisson` as expected."""
+    B, n = min(plan.batch or batch, N), max(1, int(min(plan.block, 1) * N))
     full, rest = divmod(n, B) if N else (0, 0)
     one = [B] * full + [rest] * (rest > 0 and not (plan.last == "drop" and full))
     passes = -(-plan.steps // max(1, len(one))) if plan.steps else plan.epochs
@@ -102,7 +98,6 @@ def draw(rows, plan, seed, batch):
 @dataclass(frozen=True, eq=False)
 class Shard:
     """What ONE client holds in round t of R: iterating yields the batches of a plan.
-
     n [] training rows; cid [] client number, negative for a guest; key: of this client
     and round. at: its place [] among those under vmap; None, alone."""
 
@@ -117,13 +112,12 @@ class Shard:
     t = property(lambda self: self.draws.t)
     R = property(lambda self: planned(self.draws.rounds))
     key = property(lambda self: LazyKey(self.draws.key, self.t, self.cid))
+    known = property(lambda self: self.change is None)  # its rows, beforehand
 
     @property
     def held(self):
         """What it knows of its clients, as a tree."""
         return {k: v for k, v in vars(self).items() if isinstance(v, Tensor)}
-
-    known = property(lambda self: self.change is None)  # its rows, beforehand
 
     def on(self, plan):
         """The same shard along another plan."""
@@ -244,8 +238,7 @@ class Draws:
     who: tuple
     plans: dict
     anyhow: bool = True  # pad however unequal the clients are
-    # of some plans: the most steps of the clients, most first, and of rows in a batch;
-    # where there are fewer, padding makes them as many
+    # of some plans: steps of the clients, most first, and rows in a batch, to pad to
     bounds: dict = field(default_factory=dict)
     cache: dict = field(default_factory=dict)
 
@@ -254,9 +247,8 @@ class Draws:
         return torch.tensor(self.seed, device=self.task.x.device)
 
     def size(self, name):
-        return (
-            EVERY_ROW if name in SPLIT_OF else self.plans[name].batch or self.task.batch
-        )
+        whole = name in SPLIT_OF
+        return EVERY_ROW if whole else self.plans[name].batch or self.task.batch
 
     def drawn(self, name):
         """[(row numbers, lengths of batches)] of the clients."""
@@ -273,8 +265,7 @@ class Draws:
         return draw(self.task.rows_of(c, plan.split), plan, seed, self.task.batch)
 
     def ready(self, make, name, *args):
-        """make(draws, name, *args) -> (a tree of tensors, what else there is to know),
-        with the tensors where the data are."""
+        """make(draws, name, *args): (a tree of tensors, sent to the data, the rest)."""
         cache, key = self.cache, (make, name, *args)
         if name in SPLIT_OF and len(self.who) == self.task.C:  # in every round the same
             cache, key = self.task.cache, (self.who, *key)
@@ -291,8 +282,7 @@ def in_order(draws, name):
 
 
 def padded(draws, name):
-    """({"i": rows [M, T, B], "m": mask}, whether no batch is empty). Padding repeats a
-    row of the client's own."""
+    """({"i": rows [M, T, B], "m": mask}, is no batch empty?); padded by own rows."""
     task, each, bound = draws.task, draws.drawn(name), draws.bounds.get(name)
     if not draws.anyhow and unequal(task, name):
         raise ValueError(f"{task.name}: most of {name!r} would be padding")
@@ -311,8 +301,7 @@ def padded(draws, name):
 
 def unequal(task, name):
     """Would most of plan `name`, padded to the largest client, be padding? So where
-    that has more than twice the mean number of rows, and more than PADDED bytes of a
-    whole split."""
+    that has over twice the mean of rows, and over PADDED bytes of a whole split."""
     if ("unequal", name) not in task.cache:
         n = [len(task.rows_of(c, SPLIT_OF.get(name, "train"))) for c in range(task.C)]
         dear = name not in SPLIT_OF or max(n) * task.x[0].nbytes > PADDED
@@ -346,6 +335,5 @@ def sizes(task, ids):
     """Training rows of the clients [M], in the type of x."""
     if "sizes" not in task.cache:
         guests = [g[0] for g in reversed(task.guests)]  # numbered from the end
-        known = [*task.train, *guests]
-        task.cache["sizes"] = task.x.new_tensor([len(rows) for rows in known])
+        task.cache["sizes"] = task.x.new_tensor([*map(len, (*task.train, *guests))])
     return task.cache["sizes"][sent(ids, task.x.device)]

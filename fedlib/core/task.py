@@ -1,8 +1,7 @@
 """A task: a network, and data divided among clients.
 
-What one client sees of it in one round is a shard.
-Letters: C clients, M cohort, N samples, T local steps, B batch, K classes, D feature
-width.
+What one client sees of it in one round is a shard. Letters: C clients, M cohort, N
+samples, T local steps, B batch, K classes, D feature width.
 """
 
 from __future__ import annotations
@@ -33,11 +32,9 @@ COMPARED, NEAR = 2000, 5  # consistency: so many test rows, so many neighbours o
 
 
 class Loss:
-    """L(w, batch): the mean loss over the batch's rows that count.
-
-    rest: the other part of the model, which stays, where w is a part of its tensors, as
-    the head. gradient(w, batch) and descend(w, shard, ...), see `nets.closed`, where
-    the network has a closed form, else None."""
+    """L(w, batch): the mean loss over the batch's rows that count. rest: the other part
+    of the model, which stays, where w is a part, as the head. gradient(w, batch) and
+    descend(w, shard, ...): see `nets.closed`; None where there is no closed form."""
 
     gradient = descend = None
 
@@ -59,9 +56,7 @@ class Loss:
 
 
 class Model:
-    """The model with weights w: x -> logits [B, K].
-
-    It shows its weights, so that scoring can run many models together."""
+    """x -> logits [B, K] with weights w, which it shows: scoring runs many together."""
 
     def __init__(self, task, w):
         self.task, self.w = task, w
@@ -81,9 +76,7 @@ class Fitted(Model):
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Network, flat data [N, ...] and, per client, the rows of its splits.
-
-    Immutable; `name` says what it is.
+    """Network, flat data [N, ...] and, per client, the rows of its splits. Immutable.
 
     train, val, test: tuples of C row lists; a test row may serve several clients,
     no other row may. guests: (train, val, test) of clients that never take part: an
@@ -155,16 +148,15 @@ class Task:
         train, val, test = (at[i * C : (i + 1) * C] for i in range(3))
         y = pool.y[order]
         if shared:
-            test = [at[3 * C][torch.isin(y[at[3 * C]], y[r])] for r in train]
+            test = tuple(at[3 * C][torch.isin(y[at[3 * C]], y[r])] for r in train)
         none = torch.zeros(0, dtype=torch.long)
         away = tuple((none, none, r) for r in at[len(at) - len(guests) :])
         known = {"kind": pool.kind, "groups": pool.groups, "guests": away}
         known["a"] = None if pool.a is None else pool.a[order]
         known["owners"] = tuple(pool.owners) if len(pool.owners) == C else ()
         known["classes"] = tuple(pool.classes) if len(pool.classes) == pool.K else ()
-        rows = tuple(train), tuple(val), tuple(test)
-        name = f"{name}/split{split}"
-        return cls(name, network, pool.x[order], y, *rows, pool.K, **(known | more))
+        data = pool.x[order], y, train, val, test, pool.K
+        return cls(f"{name}/split{split}", network, *data, **(known | more))
 
     @classmethod
     def from_arrays(
@@ -261,32 +253,24 @@ class Task:
 
     @classmethod
     def _dealt(
-        cls,
-        given,
-        name,
-        network,
-        split=0,
-        parts=PARTS,
-        positive=None,
-        classes=None,
-        **of,
+        cls, g, name, network, split=0, parts=PARTS, positive=None, classes=None, **of
     ):
-        """The task of what a door was given."""
+        """The task of what a door was given, g."""
         from ..nets import CNN, Linear
         from . import userdata
 
-        split, given.parts = check_cut(parts, split), parts
-        given.positive, given.classes = positive, classes
-        pool = named(userdata.pool_of(given, name, split))
+        split, g.parts = check_cut(parts, split), parts
+        g.positive, g.classes = positive, classes
+        pool = named(userdata.pool_of(g, name, split))
         if network is None:
             images = pool.x.dim() == 4
             pool = pool if images else pool._replace(x=pool.x.flatten(1))
             network = (CNN if images else Linear)(pool.x.shape[1], pool.K)
         rows = owned(pool)
-        given.task = cls.from_rows(pool.name, network, pool, rows, split, parts, **of)
-        for words in userdata.found(userdata.DOUBTFUL, given):
+        g.task = cls.from_rows(pool.name, network, pool, rows, split, parts, **of)
+        for words in userdata.found(userdata.DOUBTFUL, g):
             warn(words)
-        return given.task
+        return g.task
 
     @cached_property
     def shapes(self):
@@ -294,8 +278,7 @@ class Task:
         return {k: v.shape for k, v in self.network.init(0).items()}
 
     def to(self, device):
-        """The same task with its data on a device; row lists stay on the CPU, where
-        plans are drawn."""
+        """The task on a device; row lists stay on the CPU, where plans are drawn."""
         x, a = self.x.to(device), None if self.a is None else self.a.to(device)
         return self if x is self.x else replace(self, x=x, y=self.y.to(device), a=a)
 
@@ -320,14 +303,13 @@ class Task:
 
     def feat(self, w, x, b=None):
         """Features [B, D] before the head."""
-        check = getattr(self.network, "check_features", None)
-        if check:  # a module that a user brings may have none
+        check = getattr(self.network, "check_features", None)  # a user's may have none
+        if check:
             check("Task.feat")
         return self.network.feat(w, x, b)
 
     def logits(self, w, x, b=None):
-        """[B, K]; b is the batch while training (batch statistics, dropout), None in
-        evaluation."""
+        """[B, K]; b: the batch in training (batch statistics, dropout), else None."""
         return self.network.out(w, self.network.feat(w, x, b))
 
     def net(self, w):
@@ -345,8 +327,7 @@ class Task:
         return without(w, self.head), subset(w, self.head)
 
     def refresh(self, w, b):
-        """The buffers after one training batch, exactly as a forward pass in training
-        mode leaves them."""
+        """The buffers after a batch, as a forward pass in training mode leaves them."""
         stats = {}
         with torch.no_grad():
             self.network.feat(tmap(torch.Tensor.detach, w), b.x, b, stats)
@@ -382,9 +363,8 @@ class Task:
         near[rows] = rows[nearest]
         return {"rows": rows, "near": near.to(self.x.device)}
 
-    # -------------------------- what a round draws: a function of seed, t, client, plan
     def shards(self, seed, t, R, ids, plans):
-        """[M shards] of the clients ids [M], for execution one after another."""
+        """[M shards] of the clients ids [M]: functions of seed, t, client and plan."""
         return list(shards.shards(self, seed, t, R, ids, plans))
 
     @cached_property

@@ -1,9 +1,8 @@
 """Trees: nested dicts of tensors, and the few operations on them that a method needs.
 
 A model is a tree. A stack is a tree whose leaves have a client dimension in front,
-[M, ...]. `vmap` runs a function of one client at many; where a computation is better
-written for a stack of clients, as products of matrices are, `batched` hands it over.
-Letters: C all clients, M cohort, P parameters, K classes.
+[M, ...]. `vmap` runs a function of one client at many; `batched` gives it their stacks,
+as products of matrices want them. Letters: M cohort, P parameters, K classes.
 """
 
 from collections.abc import Callable
@@ -92,8 +91,7 @@ def stack(trees):
 
 
 def unstack(stack_, M):
-    """The M rows of a stack as trees (views), the inverse of `stack`; those of what was
-    `broadcast` are the very same tensors."""
+    """The M rows of a stack as trees (views); of a `broadcast` one the same tensors."""
     tensors = leaves(stack_)
     if M and not any(x.stride(0) for x in tensors):
         return [pick(stack_, 0)] * M
@@ -142,7 +140,6 @@ def onehot(y, K, like, m=None):
     return o if m is None else o * m[..., None]
 
 
-# ---------------------------------------------------- functions of many clients
 def deep():
     """Inside torch.func.grad, or more than one vmap? (Two private calls; if they ever
     go, return True: slower, never wrong.)"""
@@ -156,8 +153,7 @@ def batched(f, *trees):
     stacks [M, ...] are of all clients of the vmap around the call (without one, M = 1);
     one leaf or more must differ from client to client."""
     if torch._C._functorch.peek_interpreter_stack() is None:
-        alone = [tmap(lambda x: x[None], t) for t in trees]
-        return pick(f(*alone), 0)
+        return pick(f(*[tmap(lambda x: x[None], t) for t in trees]), 0)
     like = []  # the structure of what f returns
 
     def on_leaves(*flat):
@@ -184,9 +180,6 @@ class _Batched(torch.autograd.Function):
     @staticmethod
     def vmap(info, dims, f, *flat):
         M = info.batch_size
-        stacks = [
-            x.expand(M, *x.shape) if d is None else x.movedim(d, 0)
-            for x, d in zip(flat, dims[1:])
-        ]
-        out = f(*stacks)
+        whole = lambda x, d: x.expand(M, *x.shape) if d is None else x.movedim(d, 0)
+        out = f(*map(whole, flat, dims[1:]))
         return out, (0,) * len(out)

@@ -3,8 +3,7 @@
 
 What is REFUSED would give wrong numbers in silence; what is DOUBTFUL can be trained on,
 and looks wrong. These are tables {test: words}: a test returns what to put into its
-words, or nothing.
-Letters: N rows, D columns, K classes, C clients.
+words, or nothing. Letters: N rows, D columns, K classes, C clients.
 """
 
 import re
@@ -250,10 +249,8 @@ def standardised(made, schema, split, parts):
 
 
 def classes_of(s, given, at):
-    """(labels in the order of their numbers 0 .. K-1, the K classes as one writes them)
-
-    Whole numbers are what they say, words are in order; or `given` lists the labels, or
-    names of 0 .. K-1."""
+    """(labels in the order of their numbers 0 .. K-1, K classes as one writes them).
+    Whole numbers stay, words in order; or `given` has labels, or names of 0 .. K-1."""
     there = [bare(u) for u in in_order(s)]
     classes = there if given is None else [bare(u) for u in listed(given) or ()]
     why = f"{at}: classes = {classes!r:.80}: give two or more, each once"
@@ -311,8 +308,7 @@ def missing(g):
     blank = lambda s: s.dtype.kind == "O" and s.astype(str).str.strip() == ""
     gap = lambda s: s.isna() | s.isin((np.inf, -np.inf)) | blank(s)
     columns = g.names | {f"column {c!r}": s for c, s, _ in g.columns}
-    gaps = {k: np.flatnonzero(gap(s)) for k, s in columns.items()}
-    gaps = {k: rows for k, rows in gaps.items() if len(rows)}
+    gaps = {k: v for k, s in columns.items() if len(v := np.flatnonzero(gap(s)))}
     for k, rows in gaps.items():
         said = ", ".join(f"{k} ({len(v)})" for k, v in gaps.items())
         return said, rows[0], k, bare(columns[k].iloc[rows[0]])
@@ -329,8 +325,7 @@ def unnamed(g):
 
 @of_inputs
 def no_numbers_and_no_words(s, kind, g):
-    known = kind in NUMBERS + WORDS or s.isna().any()
-    return not known and (kind, s.iloc[0])
+    return not (kind in NUMBERS + WORDS or s.isna().any()) and (kind, s.iloc[0])
 
 
 @of_inputs
@@ -340,8 +335,7 @@ def identifier(s, kind, g):
 
 
 def bands_last(g):
-    """Images whose sides come first: bands of any number that are fewer than these, or
-    differ from two equal sides."""
+    """Images, sides first: bands are fewer, or differ from two equal sides."""
     if g.x.dim() == 4:
         _, a, b, c = g.x.shape
         sides = min(a, b) >= SIDE and max(a, b) <= 3 * min(a, b)
@@ -387,8 +381,7 @@ def numbers_as_text(s, kind, g):
 
 @of_inputs
 def row_number(s, kind, g):
-    """Whole numbers that differ in every row, count the rows of each client, or are
-    called so."""
+    """Whole numbers, one per row, or that count a client's rows, or are called so."""
     if kind not in ("integer", "floating") or (s % 1 != 0).any():
         return None
     n, N, name, own = s.nunique(), len(s), f"{s.name}", s.groupby(g.client)
