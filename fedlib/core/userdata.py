@@ -112,11 +112,11 @@ def of_arrays(x, y, client_id, a, own):
 def of_frame(df, label, client, sensitive, features, standardise, own):
     """See Task.from_frame."""
     df = df.to_pandas() if hasattr(df, "to_pandas") else df
-    if not hasattr(df, "columns") or not len(df) or not df.columns.is_unique:
-        raise TypeError(
-            f"from_frame takes a DataFrame with rows and names that differ, and got a "
-            f"{type(df)!r:.80}: use Task.from_arrays or Task.from_dataset"
-        )
+    if not hasattr(df, "columns"):
+        hint = "use Task.from_arrays or Task.from_dataset"
+        raise TypeError(f"from_frame takes a DataFrame, no {type(df)!r:.80}: {hint}")
+    fine = len(df) and df.columns.is_unique
+    refuse_if(not fine, f"give rows, and columns {[*df.columns]} whose names differ")
     check_switch("standardise", standardise)
     roles, there = {"label": label, "client": client}, list(df.columns)
     roles |= {} if sensitive is None else {"sensitive": sensitive}
@@ -142,18 +142,19 @@ def read(file):
     """The table of a file .csv, .tsv or .parquet. NA, None and the like are gaps where
     a column holds numbers, and words among words."""
     sep = known({".csv": ",", ".tsv": "\t", ".parquet": ""}, "ending", file.suffix)
-    if not sep:
-        return pd.read_parquet(file)
     how = {"sep": sep, "index_col": False, "low_memory": False}
     try:
+        if not sep:
+            return pd.read_parquet(file)
         with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
             gaps = pd.read_csv(file, **how).select_dtypes("number")
             words = pd.read_csv(file, keep_default_na=False, na_values=[""], **how)
         return words.assign(**gaps.dropna(axis=1, how="all"))
     except (ValueError, pd.errors.ParserWarning) as e:
+        text = "in UTF-8 (iconv -f latin1 -t utf-8), with as many fields in every line "
+        text += f"as in the first, separated by {sep!r}"
         raise ValueError(
-            f"{file}: {e!s:.200}: write it in UTF-8 (iconv -f latin1 -t utf-8), with as"
-            f" many fields in every line as in the first, separated by {sep!r}"
+            f"{file}: {e!s:.200}: write it {text if sep else 'anew'}"
         ) from e
 
 

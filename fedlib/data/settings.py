@@ -4,6 +4,7 @@ or of a pydantic model of a description.
 
 import functools
 import inspect
+import re
 from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -69,11 +70,25 @@ def check(model, value, at=""):
     try:
         model.model_validate(value)
     except ValidationError as e:
-        first, *_ = e.errors(include_url=False)
-        *_, last = first["loc"]
-        text = first["msg"].removeprefix("Value error, ")
-        if first["type"] == "extra_forbidden":
-            keys = model.model_fields
-            text = f"unknown key{nearest(str(last), keys)} (known: {', '.join(keys)})"
-        key = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in first["loc"])
-        raise ValueError(f"{at}{key[1:]} = {short(first['input'])}: {text}") from None
+        raise ValueError(at + words(e, model)) from None
+
+
+def words(e, model):
+    """What is wrong, of the first value that is: its place, the value and the remedy,
+    of all kinds that it may be."""
+    every = [(path(x), x) for x in e.errors(include_url=False)]
+    inside = [(k, x) for k, x in every if k[: len(every[0][0])] == every[0][0]]
+    where, first = max(inside, key=lambda pair: len(pair[0]))
+    said = [x["msg"].removeprefix("Value error, ") for k, x in inside if k == where]
+    text = "; or: ".join(dict.fromkeys(said))
+    if first["type"] == "extra_forbidden":
+        keys, last = model.model_fields, str(where[-1])
+        text = f"unknown key{nearest(last, keys)} (known: {', '.join(keys)})"
+    key = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in where)
+    return f"{key[1:]} = {short(first['input'])}: {text}" if key else text
+
+
+def path(error):
+    """Where a value stands, without the kinds that it may be of."""
+    kind = re.compile(r"(bool|int|str|float)$|(constrained|function|literal)[-\[]")
+    return [k for k in error["loc"] if isinstance(k, int) or not kind.match(k)]

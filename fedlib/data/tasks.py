@@ -201,6 +201,7 @@ def left_out(pool, spec):
         return []
     names = spec.guest if isinstance(spec.guest, list) else [spec.guest]
     owners = {name: k for k, name in enumerate(pool.owners)}
+    refuse_if(not owners, f"guest = {spec.guest!r}: {pool.name} has no owners of rows")
     out = [known(owners, f"guest, owner of {pool.name},", str(g)) for g in names]
     out = list(dict.fromkeys(out))
     all_out = len(out) > len(owners) - 2

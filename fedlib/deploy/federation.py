@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from ..core.engine import bind
 from ..core.errors import refuse_if
@@ -27,7 +27,7 @@ from ..core.given import check_run
 from ..core.method import Method
 from ..core.pool import Block, Groups, Pool
 from ..data import tasks
-from ..data.settings import Count, Model, Seed, Some, Whole
+from ..data.settings import Count, Model, Seed, Some, Whole, words
 from ..data.tasks import Three
 from ..methods.make import make
 from . import rows
@@ -69,6 +69,12 @@ class Federation(Model):
     folder: str = ""  # where the server keeps checkpoint and record; "": nowhere
     data: str = ""  # the rows of a client whose node names none
     state: str = "clients"  # where a client keeps its own, whose node names no folder
+
+    def __init__(self, **given):
+        try:
+            super().__init__(**given)
+        except ValidationError as e:
+            raise ValueError(words(e, Federation)) from None
 
     def model_post_init(self, context):
         method = self.make(rows.server_task(self))

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import torch
 
-from ..core.errors import known, refuse_if
+from ..core.errors import known, listed, refuse_if
 from ..core.tree import without
 from .layers import RELU, Rows
 
@@ -34,6 +34,7 @@ class CNN(Rows):
 
     @cached_property
     def rows(self):
+        refuse_if(len(listed(self.widths) or ()) != 2, f"{self}: give two widths")
         a, b = self.widths
         first = ("conv", "conv1", a, 5, 2, 2), ("norm", "norm1"), ("pool", 2), RELU
         second = ("conv", "conv2", b, 3, 1, 1), ("norm", "norm2"), RELU
