@@ -215,7 +215,8 @@ function arrows(box) {
 // A figure of a notebook gets the frame that {fig} makes (fedfig.html): its natural width, and room to scroll where it is wide.
 function framed(svg) {
   const inches = svg.viewBox.baseVal.width / 72, frame = document.createElement("div");
-  frame.className = inches > 5.1 ? "frame wide" : "frame";
+  const small = [...svg.querySelectorAll("text")].some(t => parseFloat(getComputedStyle(t).fontSize) < 8.4); // points: on a phone below 9 pixels, if not wide
+  frame.className = inches > 5.1 || small ? "frame wide" : "frame";
   frame.style.setProperty("--natural", inches / 4.8);
   svg.replaceWith(frame);
   frame.append(svg);

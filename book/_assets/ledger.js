@@ -136,7 +136,8 @@ function live(table, texts) {
     if (!keep) write();
   }
   function jump() {                                                  // the address names a row: turn to its page
-    if (location.hash.startsWith("#?") || location.hash.length < 2) { read(); return draw(true); }
+    const chosen = location.hash.startsWith("#?");
+    if (chosen || location.hash.length < 2) { read(); draw(true); return chosen && search.scrollIntoView({ block: "start" }); }
     const id = decodeURIComponent(location.hash.slice(1)), row = rows.find(r => r.id === id);
     if (!row) return draw(true);
     if (!shown.includes(row)) { state = { ...blank(), size: state.size }; draw(true); }

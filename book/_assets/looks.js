@@ -79,7 +79,7 @@ function play(figure) {
     svg.setAttribute("height", low + 22);
     svg.setAttribute("aria-label", `${d.length} seeds with a mean of ${d.length ? signed(sum(d) / d.length) : "nothing yet"}; ` +
       passed.map(p => `look at ${p.n}: ${signed(p.lo)} to ${signed(p.hi)}, ${p.holds}`).join("; "));
-    draw(svg, "rect", { class: "margin", x: x(-value.margin), width: (94 * Math.min(reach, value.margin)) / reach + "%", y: 4, height: low - 4 });
+    draw(svg, "rect", { class: "band", x: x(-value.margin), width: (94 * Math.min(reach, value.margin)) / reach + "%", y: 4, height: low - 4 });
     for (let t = -Math.floor(reach / tick) * tick; t <= reach; t += tick) {
       draw(svg, "line", { class: t ? "grid" : "zero", x1: x(t), x2: x(t), y1: 4, y2: low });
       draw(svg, "text", { class: "tick", x: x(t), y: low + 15 }, String(t).replace("-", "−"));

@@ -1,6 +1,7 @@
 // A quiz: choosing an answer shows at once what there is to say of it. Without this file the answers are folded below each question. Nothing is stored or
 // sent. Arrow keys move between the answers of a question without choosing, so that a reader at the keyboard sees no reason before the answer; Space chooses.
 document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".admonition.quiz").forEach(startQuiz));
+addEventListener("load", () => document.querySelector(":target.toggle-hidden .toggle-button")?.click()); // a link to an exercise, as the plan of the course has, opens it
 
 function startQuiz(quiz) {
   const asked = [...quiz.querySelectorAll("fieldset")].map(question);
