@@ -10,6 +10,8 @@
 A checkpoint is the state. Letters: C clients, M cohort, R rounds, t round.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -306,7 +308,6 @@ class Federation:
         has = lambda s: s == "test" or all(len(g[rows_of[s]]) for g in guests)
         return run.score(method, down, clients, away, [*filter(has, self.splits)])
 
-    # ------------------------------------------------------- for the lines above
     everybody = property(lambda self: torch.arange(self.task.C))
 
     @cached_property

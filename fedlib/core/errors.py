@@ -86,7 +86,6 @@ def refuse(at, v, what):
     raise ValueError(f"{at} = {short(v)}: give {what}")
 
 
-# ---------------------------------------------------------------- messages
 def nearest(word, words):
     """'; did you mean X?' for an error message, or nothing."""
     small = {str(w).lower(): str(w) for w in words}

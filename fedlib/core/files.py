@@ -76,7 +76,6 @@ def sweep(path):
                 part.unlink()
 
 
-# ------------------------------------------------------ where numbers come from
 @cache
 def version():
     """The version of this package, such as "0.2.0". No run is named by it."""

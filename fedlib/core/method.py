@@ -5,6 +5,8 @@ CLIENT functions see one client, SERVER functions see stacked rows [M, ...]. Let
 M cohort, B batch, K classes, R rounds.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field, fields
 from math import inf
 from operator import attrgetter

@@ -74,7 +74,6 @@ def without(t, names):
     return {k: t[k] for k in t if k not in names}
 
 
-# ---------------------------------------------------------------- stacks
 def pick(stack_, i):
     """Row i (an int or an index tensor) of every leaf."""
     return tmap(lambda x: x[i], stack_)

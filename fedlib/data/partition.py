@@ -5,6 +5,8 @@ exactly one client, and the same arguments give the same clients.
 Letters: C clients, N samples, K classes.
 """
 
+from __future__ import annotations
+
 import numpy as np
 import torch
 from torch import Tensor

@@ -5,6 +5,8 @@ Every function takes a [..., C], accuracies of C clients as fractions, and retur
 FedGA, section 4 and 5.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np
