@@ -61,7 +61,7 @@ def idle(monkeypatch, tmp_path):
     record = Mock(summary=dict, cells={})
     monkeypatch.setattr(fedlib, "run", lambda *_, **__: record)
     monkeypatch.setattr(get, "get", lambda name: [get.entry(name)])
-    result = Mock(records={}, failed={})
+    result = Mock(records={}, failed={}, cautions=list, tuned={})
     monkeypatch.setattr(fedlib, "compare", lambda *_, **__: result)
     for name, place in (("compute", 0), ("pack", 0), ("verify", 2)):
         chosen = lambda *given, place=place, **_: audit.chosen(given[place])
@@ -89,5 +89,6 @@ def test_a_printed_command_can_be_typed(line, idle, capsys):
     elif first != "fedlib":
         assert find_spec(first)
     else:
-        Path("my.csv").write_text("hospital,y,x\n" + "a,0,1\nb,1,2\n" * 40)
+        rows = "a,0,1,no\nb,1,2,yes\n" * 40
+        Path("my.csv").write_text("hospital,y,x,returned\n" + rows)
         assert not cli.main(rest.split()), capsys.readouterr().err
