@@ -181,6 +181,9 @@ def load(path="params.yaml", paper="", **knobs):
     $name replaced but $seed, and every `like` followed; of papers that have a folder.
     knobs: values of one paper that replace those of the file, but where they are None.
     """
+    if not Path(path).exists():
+        hint = "work in the root of the repository, as kernels of `make lab` do"
+        raise FileNotFoundError(f"{path} is not in {Path.cwd()}: {hint}")
     sections, folder = read(path, Params), Path(path).parent / "papers"
     for k, v in knobs.items():
         own = known(sections, f"section of {path}", paper) or {}

@@ -158,7 +158,7 @@ OPTIONS = [  # (arguments after `run FedAvg digits`, what the message says)
 OTHERS = [  # (command, what the message says)
     ("run", "the following arguments are required: method"),
     ("evidence verify --sample 0", "--sample = 0: give a whole number from 1 to 10000"),
-    ("evidence verify --seed -1", "[Errno 2] No such file or directory: 'params.yaml'"),
+    ("evidence verify --seed -1", "params.yaml is not in "),
     ("deploy keys NEW --host a --clients 0", "give a whole number from 1"),
     ("deploy keys NEW --host a --clients 999999", "a whole number from 1 to 100000"),
     ("deploy keys NEW --host a --clients 2 --days 99999999", "from 1 to 36500"),
