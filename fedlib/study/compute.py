@@ -71,8 +71,8 @@ def compute_all(cells, runs="runs", workers=None, device="auto", name=""):
     """Every cell's folder, in order; a cell that fails stops no other and is named in
     a ValueError at the end; what the others computed is kept.
 
-    workers: processes on this machine (None: one per core that we may use). device:
-    "cpu", "cuda", or "auto", convolutions on a GPU where there is one, one at a time,
+    workers: processes on this machine (None: one per core that we may use, one for a
+    GPU). device: "cpu", "cuda", or "auto", convolutions on a GPU where there is one,
     and beside it all others on the cores. name: says first what there is to compute."""
     at, places, todo = Path(runs).absolute(), {}, unfinished(cells, runs)
     large = "cuda" if torch.cuda.is_available() else "cpu"
@@ -84,7 +84,7 @@ def compute_all(cells, runs="runs", workers=None, device="auto", name=""):
 
     def on(where):
         f = functools.partial(compute_cell, runs=at, device=where)
-        every(f, places[where], 1 if where == "cuda" else workers, where, None)
+        every(f, places[where], workers, where, None)
 
     with ThreadPoolExecutor() as side:
         list((side.map if len(places) > 1 else map)(on, places))

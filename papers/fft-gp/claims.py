@@ -8,7 +8,6 @@ place of runs.
 import itertools
 
 from repro.claims import (
-    NotTestable,
     better,
     common,
     held,
@@ -41,12 +40,6 @@ def best(v, metric, place, method, rivals, study="", setting=""):
     theirs = tuple({"method": r, "setting": setting} for r in rivals)
     v.get(metric, dataset=place, **me)
     return strongest(v, versus)._replace(gain=(metric, place, me, theirs, 0.0))
-
-
-@testing
-def not_computed(_, why):
-    """No run that could test the sentence is part of any study."""
-    raise NotTestable(why)
 
 
 @testing
