@@ -93,8 +93,8 @@ def at_paper_size(name, device, small):
     partition = spec.get("partition", tasks.NATURAL)
     if small:
         shape = 3, *(max(32, s // 4) for s in shape[1:])
-        sizes, test = [400 // len(sizes)] * len(sizes), test and [80] * len(sizes)
-        partition |= {k: 10 for k in partition if k == "clients"}
+        sizes, test = [120 // len(sizes)] * len(sizes), test and [20] * len(sizes)
+        partition |= {k: 3 for k in partition if k == "clients"}
     x, y = torch.randn(sum(sizes), *shape), torch.randint(10, (sum(sizes),))
     owner = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     pool = Pool(name, x, y, 10, "synthetic", owner, tuple(map(str, range(len(sizes)))))
@@ -104,7 +104,7 @@ def at_paper_size(name, device, small):
     cut = {"parts": spec["parts"], "batch": spec["batch"]}
     task = Task.from_rows(name, network, pool, rows, **cut).to(device)
     lr = json.loads(cell.kwargs)["lr"]
-    return Case(name, task, None, lr, run.get("cohort", task.C))
+    return Case(name, task, None, lr, min(task.C, run.get("cohort", task.C)))
 
 
 def setup(name, device, small=False):
