@@ -71,8 +71,9 @@ def opened():
 
 def pages(root: Path, wanted: Sequence[str]) -> list[Path]:
     """The pages of the book, or those that are wanted."""
-    files = sorted({*root.rglob("*.html")} - {*root.rglob("_static/**/*.html")})
-    found = [root / name for name in wanted] or files or [root / "index.html"]
+    first = root / "index.html"  # leads to the cover at once
+    files = {*root.rglob("*.html")} - {*root.rglob("_static/**/*.html"), first}
+    found = [root / name for name in wanted] or sorted(files) or [first]
     if missing := [str(path) for path in found if not path.is_file()]:
         raise FileNotFoundError(f"no such page: {', '.join(missing)}")
     return found
