@@ -10,7 +10,7 @@ from zlib import crc32
 import yaml
 
 LEFT = yaml.safe_load(Path(__file__).with_name("light.yaml").read_text("utf-8"))
-ALIKE = '<use [^>]*( class="\\w+")/>(?:<use [^>]*\\1/>)+'  # dots in a row
+ALIKE = '<use [^>]*( class="\\w+")/>(?:<use [^>]*\\1/>)+'  # dots of one kind
 NAME = '(?<=["#])[\\w.-]+-\\w*[0-9a-f]{10}(?=[")])'  # of what is drawn again
 
 
@@ -32,15 +32,12 @@ def light(text):
         sheet[named(m[1])] = m[1]
         return f'class="{named(m[1])}"'
 
-    def gathered(m):  # what dots share is said of them all
-        return f"<g{m[1]}>{m[0].replace(m[1], '')}</g>"
-
     def drawn(m):
         path = lambda d: re.sub(r"(\d\d\.\d)\d+| ?([A-Za-z]) ?", r"\1\2", d[0])
         text = re.sub('(?<= d=")[^"]*', path, lighter(m[0], "picture"))
         text = re.sub(NAME, lambda i: named(i[0]), text)
         text = re.sub('style="([^"]*)"', styled, text)
-        return re.sub(ALIKE, gathered, text)
+        return re.sub(ALIKE, lambda m: f"<g{m[1]}>{m[0].replace(m[1], '')}</g>", text)
 
     text = re.sub("(?s)<svg.*?</svg>", drawn, lighter(text, "page"))
     rules = "".join(f".{k}.{k}.{k}{{{v}}}" for k, v in sheet.items())
