@@ -20,6 +20,7 @@ seeds the finalists, else by=mean, by=worst; or one, as `by: mean` or `by: first
 import functools
 import itertools
 import json
+import pickle
 import re
 from collections import Counter
 from contextlib import contextmanager
@@ -161,8 +162,11 @@ Loader.add_implicit_resolver(
 
 
 def parsed(text):
-    """What a text holds."""
-    return yaml.load(text, Loader)
+    """What a text holds; anew for each caller, who may change it."""
+    return pickle.loads(_parsed(text))
+
+
+_parsed = functools.cache(lambda text: pickle.dumps(yaml.load(text, Loader)))
 
 
 def read(path, model=None):

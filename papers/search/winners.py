@@ -27,7 +27,8 @@ PATH, ALSO = Path("papers/search/winners.yaml"), ";also="
 def unfolded(run):
     """A Study with a cell for each row and number of passes, see above; a row that has
     runs of its own is taken from these."""
-    every = [row for at in run.of() for row in rows(*at, run.methods())]
+    own = run.methods()
+    every = [row for at in run.of() for row in rows(*at, own)]
     cells, records = map(list, zip(*every))
     return replace(run, cells=cells, records=records)
 
