@@ -35,6 +35,13 @@ def within(metric, place, method, rivals, setting, margin):
     return every(*(near(metric, place, at(r), at(method), margin) for r in rivals))
 
 
+def again(metric, place, rows, setting, margin):
+    """Each row is within the margin of itself, searched a second time."""
+    at = lambda m: {"method": m, "setting": setting}
+    twice = lambda r: near(metric, place, at(f"{r} again"), at(r), margin)
+    return every(*map(twice, rows))
+
+
 def beats(metric, places, method, rival, by):
     """A row is better than another one on each task."""
     a, b = ({"method": m, "setting": f"by={by}"} for m in (method, rival))

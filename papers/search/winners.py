@@ -22,6 +22,7 @@ from repro import papers
 from repro.winners import HEAD, levels, point
 
 PATH, ALSO = Path("papers/search/winners.yaml"), ";also="
+SEARCHES = ("pilot", "final"), ("twice", "twice_final"), ("again", "again_final")
 
 
 def unfolded(run):
@@ -77,7 +78,7 @@ def main(*tasks):
     tasks: those of the studies
     """
     changes = {"tasks": [*tasks]} if tasks else {}
-    for pilot, final in ("pilot", "final"), ("twice", "twice_final"):
+    for pilot, final in SEARCHES:
         runs = []
         for name in pilot, final:
             runs.append(unfolded(study("search", name, **changes)))
