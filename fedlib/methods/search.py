@@ -24,23 +24,16 @@ PILOTS, FINALISTS = 3, 4
 BESIDE = 2  # values that a method may search beside its step
 
 
-def corput(i: int) -> float:
-    """Number i of van der Corput's sequence: the bits of i, mirrored at the point."""
-    return int(f"{i:b}"[::-1], 2) / 2 ** len(f"{i:b}")
-
-
-def steps(K: int, again: int = 0) -> list[float]:
-    """K step sizes in van der Corput's order: each beginning covers the range.
-
-    again: of the how manieth repetition; its steps lie between those before it."""
-    u = np.array([*map(corput, range(K))]) + (0.5 + corput(again)) % 1 / K
+def steps(K: int) -> list[float]:
+    """K step sizes in van der Corput's order: each beginning covers the range."""
+    mirrored = [int(f"{i:b}"[::-1], 2) / 2 ** len(f"{i:b}") for i in range(K)]
+    u = np.array(mirrored) + 0.5 / K
     return [float(f"{s:.3g}") for s in LOW * (HIGH / LOW) ** u]
 
 
-def balanced(name: str, values: Sequence[Any], K: int, again: int = 0) -> list[Any]:
+def balanced(name: str, values: Sequence[Any], K: int) -> list[Any]:
     """K of the values, each as often as the others, in an order drawn by the name."""
-    seed, n = crc32(f"{name}{again or ''}".encode()), len(values)
-    rng = np.random.default_rng(seed)
+    rng, n = np.random.default_rng(crc32(name.encode())), len(values)
     turns = [rng.permutation(n) for _ in range(-(-K // n))]
     return [values[i] for i in np.concatenate(turns)[:K]]
 
@@ -60,17 +53,14 @@ def declared(m: Method) -> dict[str, Sequence[Any]]:
 
 
 def settings(
-    m: Method,
-    K: int,
-    values: Mapping[str, Sequence[Any]] | None = None,
-    again: int = 0,
+    m: Method, K: int, values: Mapping[str, Sequence[Any]] | None = None
 ) -> list[dict[str, Any]]:
     """The K settings {hyper-parameter: value} of a method.
 
     values: those to draw from beside the step; None: what is `declared`.
     """
-    of, how = declared(m) if values is None else values, (K, again)
-    columns = {step(m): steps(*how)} | {k: balanced(k, v, *how) for k, v in of.items()}
+    of = declared(m) if values is None else values
+    columns = {step(m): steps(K)} | {k: balanced(k, v, K) for k, v in of.items()}
     return [dict(zip(columns, row)) for row in zip(*columns.values())]
 
 

@@ -111,7 +111,7 @@ class Study(Run):
     look: dict[Method, Annotated[list[str], Field(min_length=2, max_length=2)]] = None
     seeds: Seeds
     draws: Few = None  # settings of each method, the local step among them
-    again: Few = 0  # which repetition of such a search: other steps, other values
+    skip: Few = 0  # so many of them, which an earlier search has tried
     winners: str = None  # the study that has searched them, see winners.yaml
     by: str = None  # which of them alone; settings do not name it
     logs: list[str] | dict[Method, list[str]] = None  # of every seed stored, not of 0
@@ -358,8 +358,8 @@ def variants(method, entry, study, tier, task, tasks, point):
     if "draws" in study:
         values = {k: v for k, v in (entry or {}).items() if isinstance(v, list)}
         entry = without(entry or {}, values)
-        how = study["draws"], values, study.get("again", 0)
-        some = search.settings(make(method, None), *how)
+        some = search.settings(make(method, None), study["draws"], values)
+        some = some[study.get("skip", 0) :]
     for how, fixed in settings(entry, tier, task, tasks, point):
         each = {how: {}}
         if "winners" in study:

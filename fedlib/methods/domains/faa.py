@@ -61,10 +61,8 @@ class FAA(Gapped):
         super().__post_init__()
         # a mirror step stays inside whatever its length
         if self.form in ("additive", "closed") and self.eta > 1:
-            name = type(self).__name__
-            raise ValueError(
-                f"{name}.eta = {self.eta}: a step out of the simplex; give 1 or less"
-            )
+            who = f"{type(self).__name__}.eta = {self.eta}"
+            raise ValueError(f"{who}: a step out of the simplex; give 1 or less")
 
     def aggregate(self, server, up, r):
         if self.timing == "lagged":

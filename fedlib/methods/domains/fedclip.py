@@ -13,6 +13,16 @@ from ...pieces.steps import Private
 from ..base.fedavg import Uniform
 
 
+def check_network(method, kind):
+    """ValueError where a method's task has a network of another kind."""
+    task, name = method.task, kind.__name__
+    if task is not None and not isinstance(task.network, kind):
+        raise ValueError(
+            f"{type(method).__name__} trains the network {name}, and {task.name!r} has "
+            f"{type(task.network).__name__}: give the task {name}"
+        )
+
+
 @dataclass(frozen=True)
 class FedCLIP(Uniform):
     """Averaging of a small adapter beside a frozen CLIP, whose towers are never sent.
@@ -37,10 +47,8 @@ class FedCLIP(Uniform):
 
     lr: float = hp(5e-5, "step size of Adam", "the authors' code")
     decay: float = hp(0.2, "weight decay, added to the gradient", "the authors' code")
-    beta1: float = hp(
-        0.9, "decay of the mean of gradients", "the authors' code", (0, 1)
-    )
-    beta2: float = hp(0.98, "decay of the mean of squares", "the authors' code", (0, 1))
+    beta1: float = hp(0.9, "decay of mean gradients", "the authors' code", (0, 1))
+    beta2: float = hp(0.98, "decay of mean squares", "the authors' code", (0, 1))
     eps: float = hp(1e-6, "keeps Adam from dividing by 0", "the authors' code")
     fedclip_loss: str = hp(
         "contrastive", "loss of the adapter", "published", ("contrastive", "class_ce")
@@ -48,11 +56,7 @@ class FedCLIP(Uniform):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.task is not None and not isinstance(self.task.network, Adapter):
-            raise ValueError(
-                f"FedCLIP trains the network Adapter, and {self.task.name!r} "
-                f"has {type(self.task.network).__name__}: give the task an Adapter"
-            )
+        check_network(self, Adapter)
         if isinstance(self.step, Private) and self.fedclip_loss == "contrastive":
             raise ValueError(
                 "FedCLIP.step is Private, and the contrastive loss has no gradient of "

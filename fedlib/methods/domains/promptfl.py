@@ -8,6 +8,7 @@ import torch
 from ...core.method import Card, hp
 from ...nets.clip import Prompts
 from ..base.fedavg import Uniform
+from .fedclip import check_network
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,7 @@ class PromptFL(Uniform):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.task is not None and not isinstance(self.task.network, Prompts):
-            raise ValueError(
-                f"PromptFL trains the network Prompts, and {self.task.name!r} "
-                f"has {type(self.task.network).__name__}: give the task Prompts"
-            )
+        check_network(self, Prompts)
 
     def local(self, down, mine, shard):
         lr = self.lr
