@@ -291,15 +291,13 @@ def answer(connection, drawing: Drawing) -> None:
 def wanted(words: list[str]) -> list[Path]:
     """The notebooks of a command: of `dvc repro labs@flat` one, of `dvc repro` or
     `dvc exp run -S fedga.alpha=2` all; none where it is not DVC's. The longest first:
-    tables of papers, other notebooks of papers, labs.
+    tables, then by the size of the source.
     """
     at = next((i for i, w in enumerate(words) if w in ("repro", "run")), len(words))
     named = [w for w in words[at + 1 :] if w[0] != "-" and "=" not in w]
     every = Path("notebooks").glob("*/*.ipynb") if at < len(words) else []
-    lab, table = (lambda n: n.parent.name == "labs"), (lambda n: n.stem == "tables")
-    every = sorted(every, key=lambda n: (lab(n), not table(n), -n.stat().st_size, n))
-    stage = lambda n: f"{n.parent.name}@{n.stem}"
-    return [n for n in every if not named or stage(n) in named]
+    every = sorted(every, key=lambda n: (n.stem != "tables", -n.stat().st_size, n))
+    return [n for n in every if not named or f"{n.parent.name}@{n.stem}" in named]
 
 
 def main(owner: int) -> None:

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from ..core.errors import refuse_if
-from ..core.files import whole
 from ..core.record import Record
 from ..data import get
 from ..data.tasks import known
@@ -49,7 +48,7 @@ def compute(
     for study in chosen(names):
         cells = studies.cells(*study, tier=tier)[0]
         todo = unfinished(cells, RUNS) if anew else lacking(cells, *study)
-        words = [forecast(todo, STORE)] if todo else ["all is there"]
+        words = [forecast(todo)] if todo else ["all is there"]
         needed = {json.loads(c.task)["data"]["name"] for c in todo}
         for name in sorted(needed & get.CATALOGUE.keys()):
             if get.status(name).startswith("missing"):
@@ -110,7 +109,7 @@ def packable(paper, study, anew):
             if c.seed >= studies.PILOT and spec.keys() & {"draws", "winners"}:
                 r = replace(r, views=val(r.views), cells=val(r.cells))
             r = r if c.dataset in spec.get("curves", ()) else selection.kept(r)
-        versions = json.dumps(identity.raised(identity.units(c)))
+        versions = json.dumps(identity.raised(identity.parts_of(c)[1]))
         about = vars(c) | {"paper": paper, "study": study, "versions": versions}
         items[c.id] = c.id, {k: about[k] for k in store.SPEC}, r
     return [*items.values()]
@@ -166,8 +165,7 @@ def verify(sample, seed=0, names=(), device="cpu", workers=1, write=False):
             rows.append(row | compare(store.find({c.id}, *study, STORE)[c.id], r))
     found = pd.DataFrame(rows)
     if write:
-        text = found.to_csv(index=False, float_format="%.3g").encode()
-        whole(AUDITS[device], lambda f: f.write(text))
+        found.to_csv(AUDITS[device], index=False, float_format="%.3g")
     print(found.to_string(index=False))
     why = "the code has changed without a new version, or this machine differs"
     refuse_if(found.verdict.eq("DIFFERS").any(), f"runs do not come out again: {why}")

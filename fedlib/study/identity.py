@@ -55,11 +55,6 @@ def digest(what):
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def units(cell):
-    """The units that make the numbers of a cell, in the order of their names."""
-    return sorted(parts_of(cell)[1])
-
-
 def raised(used):
     """{unit: version} of those whose version is not 1."""
     now = versions()
@@ -67,9 +62,9 @@ def raised(used):
 
 
 @functools.cache
-def versions(path=VERSIONS):
+def versions():
     """{unit: its version now} of every unit that versions.toml lists."""
-    table = tomllib.loads(Path(path).read_text())
+    table = tomllib.loads(VERSIONS.read_text())
     return {unit: bumps[-1]["v"] for unit, bumps in table.items()}
 
 

@@ -557,7 +557,7 @@ KINDS = {  # kind -> its members, and name -> short runs
 
 
 def units():
-    """All units that make numbers, by the names that identity.units gives them; no
+    """All units that make numbers, by the names that identity.parts_of gives them; no
     method of another package, whose runs are named by its source.
     """
     tables = {kind: table for kind, (table, _) in KINDS.items()}

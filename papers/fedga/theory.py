@@ -43,18 +43,6 @@ def weight_bounds(vectors):
     return {"weight_bound_violations": broken, "alpha_one_deviation": off}
 
 
-def avgdiff_example(mean, gini, d_gini, d_mean):
-    """The worked example: first order 2 (G d_mean + mean dG), and the exact change."""
-    return {
-        "example_mean_acc": mean,
-        "example_gini": gini,
-        "example_delta_gini": d_gini,
-        "example_delta_mean_acc": d_mean,
-        "example_delta_avgdiff": 2 * (gini * d_mean + mean * d_gini),
-        "exact": 2 * ((mean + d_mean) * (gini + d_gini) - mean * gini),
-    }
-
-
 def upload_bytes():
     """What one client uploads in a round of FedGA beyond FedAvg, counted from real
     messages, and the sizes of the models.

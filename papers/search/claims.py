@@ -37,9 +37,9 @@ def within(metric, place, method, rivals, setting, margin):
 
 def again(metric, place, rows, setting, margin):
     """Each row is within the margin of itself, searched a second time."""
-    at = lambda m: {"method": m, "setting": setting}
-    twice = lambda r: near(metric, place, at(f"{r} again"), at(r), margin)
-    return every(*map(twice, rows))
+    return every(
+        *(within(metric, place, r, [f"{r} again"], setting, margin) for r in rows)
+    )
 
 
 def beats(metric, places, method, rival, by):

@@ -21,7 +21,7 @@ from fedlib.study import guide
 from fedlib.study.once import once
 from repro import cost
 
-RULE, THREE, TWICE = "last10_mean", "Best of three", " 2x"
+RULE, THREE, TWICE, AGAIN = "last10_mean", "Best of three", " 2x", " again"
 CEILING = "Centralised"
 CONTROLS = [CEILING, f"FedAvg{TWICE}", f"FedAvg{TWICE}{FT}"]
 JUDGED = {"mean": ("mean_acc", 1.0), "worst": ("worst10_acc", 2.0)}  # metric, margin
@@ -43,11 +43,12 @@ def doubled(method):
     return method.replace("FedAvg", f"FedAvg{TWICE}")
 
 
-def seeds_of(decided, twice):
-    """Every number of both studies, and of the best of three."""
-    one, two = (run.seeds(rules=(RULE,)) for run in (decided, twice))
-    two = two.assign(method=two.method.map(doubled), study=decided.name)
-    return pd.concat([one, two, best_of_three(decided, one)], ignore_index=True)
+def seeds_of(decided, twice, again):
+    """Every number of the studies, and of the best of three."""
+    one, two, more = (run.seeds(rules=(RULE,)) for run in (decided, twice, again))
+    two["method"], more["method"] = two.method.map(doubled), more.method + AGAIN
+    every = pd.concat([one, two, more, best_of_three(decided, one)], ignore_index=True)
+    return every.assign(study=decided.name)
 
 
 def best_of_three(decided, seeds):

@@ -79,7 +79,7 @@ def test_a_new_method_is_in_every_command_table_and_run(mine, capsys, monkeypatc
     assert up["Mine"] == up["FedAvg"] > 0
     texts = {"task": json.dumps(DIGITS), "kwargs": "{}", "engine": "{}", "data": "real"}
     cell = studies.Cell("toy", "toy", "Mine", "", seed=0, **texts)
-    assert "method Mine" in identity.user_defined(identity.units(cell))
+    assert "method Mine" in identity.user_defined(identity.parts_of(cell)[1])
 
 
 def test_what_is_no_method_is_left_out_with_a_warning_that_names_it(monkeypatch):
