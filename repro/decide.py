@@ -75,10 +75,10 @@ def plan(only=None):
     table = pd.read_csv(CLAIMS, dtype={"paper": str})
     table = table[(table.holds == "undecided") & (table.needs <= LOOKS[-1])]
     table = table[table.paper == only] if only else table
-    at, now = Counter(), {}
+    at, now, tree = Counter(), {}, studies.load()
     for claim in table.fillna({"runs": ""}).itertuples():
-        places = [(claim.paper, *run.split(":", 1)) for run in claim.runs.split()]
-        for paper, study in {p[:2] for p in places} - {p[:2] for p in now}:
+        places = {behind(tree, claim.paper, run) for run in claim.runs.split()}
+        for paper, study in {p[:2] for p in places - now.keys() if p[1]}:
             for dataset, cells in by_dataset(paper, study).items():
                 seeds = {c.seed for c in cells}
                 if min(seeds) < studies.PILOT:
@@ -95,11 +95,15 @@ def plan(only=None):
     return sorted(looks, key=lambda x: (x.worth(), str(x)), reverse=True)
 
 
+def behind(tree, paper, run):
+    """(paper, study, data set) of a claim's run; rows of steps_best are made of steps."""
+    study, dataset = run.split(":", 1)
+    of = (s for s in tree[paper]["studies"] if study.startswith(s))
+    return paper, max(of, key=len, default=""), dataset
+
+
 def by_dataset(paper, study, **changes):
-    """{data set: [Cell]} of a study; empty where studies.yaml does not have it."""
-    tree = studies.load()
-    if study not in tree.get(paper, {"studies": ()})["studies"]:
-        return {}
+    """{data set: [Cell]} of a study."""
     out = {}
     for c in studies.cells(paper, study, **changes)[0]:
         out.setdefault(c.dataset, []).append(c)
@@ -169,17 +173,17 @@ def decide(
 
 def take(looks, until, workers):
     """Take those looks that belong to the study of the first, and test the claims."""
-    first, done = looks[0], {}
-    others = [x for x in looks[1:] if (x.paper, x.study) == (first.paper, first.study)]
-    for look in [first, *(x for x in others if x.claims)]:
-        if time.time() < until:
+    first, done, of = looks[0], {}, lambda look: (look.paper, look.study)
+    for look in looks:
+        mine = of(look) == of(first) and (look.claims or look is first)
+        if mine and time.time() < until:
             print(f"{look}, about {look.minutes:.1f} CPU min", flush=True)
             identity.warn_if_edited()
             todo = lacking(look.paper, look.study, look.dataset, look.to)
             compute_all(todo, audit.RUNS, workers)
             done[look.dataset] = look.to
     if done:
-        settle(first.paper, first.study, done)
+        settle(*of(first), done)
 
 
 def settle(paper, study, more):

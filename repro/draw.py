@@ -309,8 +309,8 @@ def main(owner: int) -> None:
     WARM.set_forkserver_preload(["repro.imported"])
     SOCKET.unlink(missing_ok=True)
     listener = Listener(str(SOCKET))
-    ahead = wanted(psutil.Process(owner).cmdline())
-    drawing = Drawing([n for n in ahead if stale(n)])
+    words = psutil.Process(owner).cmdline()
+    drawing = Drawing([n for n in wanted(words) if stale(n)])
 
     def accept():
         while True:

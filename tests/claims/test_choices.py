@@ -208,7 +208,7 @@ def test_the_next_look_at_what_is_open(repo, monkeypatch):
     near = ("main", "near", 2, 5)
     assert plan("5,main:near") == [(*near, 1, 1)]
     assert plan("5,main:near", "20,main:near") == [(*near, 1, 2)]
-    assert [x[4] for x in plan("5,main:near main:far")] == [0.5, 0.5]  # one claim
+    assert [x[4] for x in plan("5,main:near main_best:far")] == [0.5, 0.5]  # one claim
     never = "53,main:near|inf,main:near|,main:near|5,tuning:near|5,x:near|5,"
     assert plan(*never.split("|")) == plan("5,main:near", only="other") == []
     assert plan("5,main:near", holds="alike") == plan("5,main:near", holds="yes") == []

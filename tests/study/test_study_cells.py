@@ -143,6 +143,8 @@ def test_settings_are_drawn_or_those_that_won(tmp_path):
     kw = [json.loads(c.kwargs) for c in got]
     assert [k["lr"] for k in kw] == 2 * search.steps(4) and kw[0]["epochs"] == 2
     assert sorted(k["mu"] for k in kw[:4]) == [0.1, 0.1, 1, 1]
+    rest = cells(tmp_path, change=book(main=drawn | {"skip": 3}))
+    assert [c.setting for c in rest] == [got[3].setting, got[7].setting]
     assert got[0].setting == f"lr={kw[0]['lr']};mu={kw[0]['mu']}"
     ends = {"mean": {"lr": 0.2, "mu": 3}, "worst": {"lr": 0.4, "mu": 3}}
     entry = {"near": ends | {"finalists": [*ends.values()]}}
