@@ -96,7 +96,7 @@ def plan(only=None):
 
 
 def behind(tree, paper, run):
-    """(paper, study, data set) of a claim's run; rows of steps_best are made of steps."""
+    """(paper, study, data set) of a claim's run: rows steps_best are made of steps."""
     study, dataset = run.split(":", 1)
     of = (s for s in tree[paper]["studies"] if study.startswith(s))
     return paper, max(of, key=len, default=""), dataset
@@ -148,7 +148,6 @@ def decide(
     hours: begin no look after so many hours (no limit)
     dry_run: print the plan, no more
     workers: processes (one per core)"""
-    errors.refuse_if(not hours > 0, f"--hours {hours}: give a number of hours above 0")
     until = time.time() + 3600 * hours
     with contextlib.chdir(papers.folder().parent):
         tree = studies.load()
@@ -163,7 +162,7 @@ def decide(
             show(looks)
         while looks and not dry_run:
             take(looks, until, workers)
-            if time.time() >= until:
+            if not time.time() < until:
                 print("The time is over; the same command goes on from here.")
                 return
             looks = plan(paper)
@@ -173,17 +172,17 @@ def decide(
 
 def take(looks, until, workers):
     """Take those looks that belong to the study of the first, and test the claims."""
-    first, done, of = looks[0], {}, lambda look: (look.paper, look.study)
+    first, done = looks[0], {}
     for look in looks:
-        mine = of(look) == of(first) and (look.claims or look is first)
-        if mine and time.time() < until:
+        mine = (look.paper, look.study) == (first.paper, first.study)
+        if mine and time.time() < until and (look.claims or look is first):
             print(f"{look}, about {look.minutes:.1f} CPU min", flush=True)
             identity.warn_if_edited()
             todo = lacking(look.paper, look.study, look.dataset, look.to)
             compute_all(todo, audit.RUNS, workers)
             done[look.dataset] = look.to
     if done:
-        settle(*of(first), done)
+        settle(first.paper, first.study, done)
 
 
 def settle(paper, study, more):

@@ -49,9 +49,8 @@ def declared_values(spec, dataset, studies):
 
 
 def hyper_row(cell):
-    """The hyper-parameters of a cell in use and the grid searched, from its method's own
-    declarations: {method, setting, used: "alpha = 3, ...", grid: "alpha in 1, 3; ..."}.
-    """
+    """The hyper-parameters of a cell in use and the grid searched, as its method says:
+    {method, setting, used: "alpha = 3, ...", grid: "alpha in 1, 3, 5; ..."}."""
     cls, given = METHODS[cell.method], json.loads(cell.kwargs)
     known = {f.name: f for f in dataclasses.fields(cls)}
     used = {k: v for k, v in given.items() if k not in ("lr", "epochs", "last")}
