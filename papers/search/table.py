@@ -95,9 +95,9 @@ def table(decided, twice, seeds):
     how = {(c.method, c.dataset, c.setting): (c, r) for c, r in decided.of()}
     for c, r in twice.of():
         how[doubled(c.method), c.dataset, c.setting] = c, r
-    each = sorted({(c.method, c.kwargs) for c, _ in how.values()})
-    counts = once("search-gradients", decided.tier, gradients, each)
-    taken, out = dict(zip(each, counts)), []
+    one = {(c.method, c.kwargs): c for c, _ in how.values()}
+    counts = once("search-gradients", decided.tier, gradients, [*one.values()])
+    taken, out = dict(zip(one, counts)), []
     for by, (metric, _) in JUDGED.items():
         for task, x in values(seeds, by).items():
             best = could_be_best(x)
@@ -157,8 +157,8 @@ def sent(r):
 
 
 def gradients(cells):
-    """Gradients of a client in a round, of methods at settings [(name, kwargs)]."""
-    return [cost.gradients(name, json.loads(kwargs)) for name, kwargs in cells]
+    """Gradients of a client in a round, of methods as in these cells."""
+    return [cost.gradients(c.method, json.loads(c.kwargs)) for c in cells]
 
 
 # ---------------------------------------------------------------- over tasks
