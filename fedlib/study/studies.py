@@ -13,8 +13,9 @@ papers/<paper>/seeds.yaml has the seeds that open claims asked for (`python -m
 repro.decide`): {study: {data set: 10}} are ten in all at tier small.
 
 draws: 16 are so many settings of each method (fedlib.methods.search); lists are values
-to draw from. winners: STUDY runs what won there (`python -m repro.winners`): on pilot
-seeds the finalists, else by=mean, by=worst; or one, as `by: mean` or `by: first`.
+to draw from; skip: 16 leaves out the first. winners: STUDY runs what won there (`python
+-m repro.winners`): on pilot seeds the finalists, else by=mean, by=worst; or one, as
+`by: mean` or `by: first`.
 """
 
 import functools
