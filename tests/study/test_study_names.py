@@ -53,7 +53,7 @@ def test_a_name_is_the_hash_of_what_is_said(monkeypatch):
     for folder in sorted(p.parent for p in ROOT.glob("evidence/*/runs.parquet")):
         for row in store.listed(folder)[::9]:
             c = Cell(*(row[k] for k in columns))
-            if json.loads(row["versions"]) == identity.raised(identity.units(c)):
+            if json.loads(row["versions"]) == identity.raised(identity.parts_of(c)[1]):
                 assert c.id == row["id"], (folder.name, c)
                 seen += 1
     assert seen > 1000
@@ -167,8 +167,9 @@ USES += [(cell("EquFL", inner={"name": "FedProx", "rule": "Median"}), WRAPPED)]
 def test_a_raised_version_renames_what_uses_the_unit(tmp_path, monkeypatch):
     path = tmp_path / "versions.toml"
     path.write_text('engine = [{v = 2, why = "a"}, {v = 3, why = "b"}]\n')
-    assert identity.versions(path) == {"engine": 3}
-    assert [set(identity.units(c)) for c, _ in USES] == [u for _, u in USES]
+    monkeypatch.setattr(identity, "VERSIONS", path)
+    assert identity.versions.__wrapped__() == {"engine": 3}
+    assert [identity.parts_of(c)[1] for c, _ in USES] == [u for _, u in USES]
     for unit in set().union(*(u for _, u in USES)):
         ids = {}
         for v in (1, 2, 3):
@@ -250,7 +251,7 @@ def test_what_is_ones_own_counts(tmp_path, monkeypatch):
     for old, new in (("", ""), NOTHING[0], COUNTS[2]):
         monkeypatch.setitem(METHODS, "Mine", mine(tmp_path, old, new))
         names.append(cell("Mine").id)
-        units = [*identity.units(cell("Mine")), *identity.units(cell())]
+        units = {u for c in (cell("Mine"), cell()) for u in identity.parts_of(c)[1]}
         own = identity.own(METHODS["Mine"])
         assert identity.user_defined(units) == {"method Mine": own}
     assert names[0] == names[1] != names[2]
