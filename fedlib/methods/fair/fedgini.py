@@ -24,7 +24,7 @@ class Delayed(FedAvg):
 
     W: int = hp(10, "rounds in the trigger's window", "working choice", (1, 10**6))
     theta: float = hp(0.01, "fall of x a round, at most", "a choice", (-inf, inf))
-    trigger: str = hp("rolling", "the windows", "later code", ("rolling", "half"))
+    trigger: str = hp("rolling", "windows compared", "later code", ("rolling", "half"))
     sticky: bool = hp(True, "once on, always on", "working choice")
 
     def __post_init__(self):
