@@ -1,5 +1,6 @@
 """The tests of the search's claims that follow no pattern; claims.yaml names them."""
 
+from dataclasses import replace
 from itertools import permutations
 
 import pandas as pd
@@ -27,6 +28,18 @@ def above(metric, place, method, rivals, setting, least):
     """No rival is above a row by -least or more; the row itself is no rival."""
     others = [r for r in flat(rivals) if r != method]
     return best(metric, place, others, method, least, setting=setting)
+
+
+def since(seed, place, **of):
+    """As `above`, on the seeds from one on: those before it have named the row."""
+
+    def on(v):
+        new = lambda x: {s: y for s, y in x.items() if s >= seed}
+        runs = {k: x for k, x in v.runs.items() if k[1] == place}
+        runs = {k: {how: new(y) for how, y in x.items()} for k, x in runs.items()}
+        return above(place=place, **of)(replace(v, runs=runs))
+
+    return on
 
 
 def within(metric, place, method, rivals, setting, margin):

@@ -22,7 +22,8 @@ from repro import papers
 from repro.winners import HEAD, levels, point
 
 PATH, ALSO = Path("papers/search/winners.yaml"), ";also="
-SEARCHES = ("pilot", "final"), ("twice", "twice_final"), ("again", "again_final")
+SEARCHES = {"pilot": "final", "twice": "twice_final", "again": "again_final"}
+SEARCHES |= {"longer": "longer_final", "fifth": "fifth_final"}
 
 
 def unfolded(run):
@@ -77,9 +78,12 @@ def main(*tasks):
 
     tasks: those of the studies
     """
-    changes = {"tasks": [*tasks]} if tasks else {}
-    for pilot, final in SEARCHES:
-        runs = []
+    tree = studies.load()["search"]["studies"]
+    for pilot, final in SEARCHES.items():
+        mine, runs = [t for t in tasks if t in tree[pilot]["tasks"]], []
+        if tasks and not mine:
+            continue
+        changes = {"tasks": mine} if tasks else {}
         for name in pilot, final:
             runs.append(unfolded(study("search", name, **changes)))
             every = studies.read(PATH) if PATH.exists() else {}
