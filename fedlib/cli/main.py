@@ -1,6 +1,7 @@
 """The command line: a command is a function, its arguments are its parameters. It
 imports what it needs: the others need not wait for torch."""
 
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -22,8 +23,6 @@ def methods():
 
 def show(method):
     """explain one method: its hyper-parameters, and BibTeX of its paper"""
-    from dataclasses import fields
-
     from ..methods.make import named
 
     m = named(method)
@@ -81,6 +80,7 @@ def compare(
     sensitive=None,
     positive=None,
     features=None,
+    hidden: int = None,
     task=None,
     set: tuple = (),
     rounds: int = 50,
@@ -98,6 +98,7 @@ def compare(
     sensitive: column: the group of a row's person, as sex
     positive: the labels that are good for a person, A,B (the second)
     features: columns: the inputs, A,B (all others)
+    hidden: units of a hidden layer; of a table without one it is softmax regression
     task: a built-in task instead, as digits:clients=10,dirichlet=.3
     set: a hyper-parameter, METHOD.NAME=VALUE, as FedGA.alpha=3; repeatable
     search: settings of each method to try first, its step among them, as 16
@@ -119,12 +120,14 @@ def compare(
     several = {"positive": positive, "features": features}
     roles |= {k: words and words.split(",") for k, words in several.items()}
     on = parse_task(task) if task else fedlib.Task.from_frame(read(data), **roles)
+    if hidden:
+        on = replace(on, network=fedlib.nets.MLP(on.x.shape[1], hidden, on.K))
     how = {"folder": folder, "workers": workers, "cohort": cohort, "search": search}
     result = fedlib.compare(entries, on, rounds, seeds, **how)
     print(result)
     if report:
         print(f"\nwritten: {result.report(report)}")
-    refuse_if(result.failed, "; ".join(result.cautions()))
+    refuse_if(result.failed, f"missing: {', '.join(result.failed)}")
 
 
 def evidence(

@@ -1,8 +1,7 @@
 """Methods side by side on one task: a table of fairness, who gains and who loses.
 
-Methods x seeds are jobs, which run in this process or in others, are kept in a folder
-and never computed twice. The folder of a method is named by all that makes its numbers
-but the seed. Letters: C clients, S seeds.
+Methods x seeds are jobs, kept in a folder and never computed twice. The folder of a
+method is named by all that makes its numbers but the seed. Letters: C clients, S seeds.
 
     folder/FedGA-0123456789abcdef/0    the run with seed 0, as `engine.run` keeps it
 """
@@ -26,7 +25,7 @@ import torch
 from scipy import stats
 
 from ..core import engine, files, given
-from ..core.errors import SEEDS, is_whole, listed, refuse_if
+from ..core.errors import SEEDS, is_whole, known, listed, refuse_if
 from ..core.method import Method, describe
 from ..core.record import OWN_FIRST, Record, digest
 from ..core.task import Task
@@ -53,10 +52,12 @@ COLUMNS = {
 }
 BIAS = {"EO": bias.EO, "DP": bias.DP}  # between groups, where the task has them
 LOW = ("Gini", *BIAS)  # fractions, of which less is better
+CUT = """all seeds share one cut of the rows in training and test, which ± leaves out; \
+of {} clients the smallest has {} test rows"""
 
 
 def compare(
-    methods: Sequence[str | tuple[str, Mapping[str, Any]] | Method],
+    methods: Sequence[str | tuple[str, Mapping[str, Any] | Method] | Method],
     task: Task,
     rounds: int,
     seeds: int | Sequence[int] = 1,
@@ -70,7 +71,7 @@ def compare(
 ) -> Comparison:
     """Run every method with every seed on the task -> Comparison.
 
-    methods: names, pairs (name, hyper-parameters) and Method objects, as in
+    methods: names, Methods, and pairs (name, hyper-parameters) or (label, Method), as
     ["FedAvg", ("FedGA", {"alpha": 5})]. seeds: how many, or which; seed s gives all
     methods the same initial weights, cohorts and batches. rule: the round that counts;
     best mean validation accuracy where every client has validation rows, else the last.
@@ -87,12 +88,11 @@ def compare(
     entry gives stays. A row is the highest mean validation accuracy over clients; where
     another setting has the best worst tenth, that one is a row "FedGA (worst)".
 
-    A method that fails is named in `failed`, and stops no other. ValueError where every
-    method fails."""
+    A method that fails is named in `failed`, stops no other; ValueError: all fail."""
     given.check_values({**locals(), "how": None, **how}, VALUES)
     seeds, entries, how_many = seeds_of(seeds), {}, (workers, progress)
     for name, *entry in map(method_of, methods):
-        refuse_if(name in entries, f"{name} is listed twice: change a hyper-parameter")
+        refuse_if(name in entries, f"{name} is listed twice: give (label, method)")
         entries[name] = entry
     usual = {"guests": bool(task.guests), "every": math.ceil(rounds / EVALUATIONS)}
     runs = Runs(task, rounds, usual | how, given.checked_folder(folder))
@@ -109,7 +109,6 @@ def compare(
             del records[name]
     lines = "".join(f"\n  {name}: {why}" for name, why in failed.items())
     refuse_if(not records, f"compare: no method has finished{lines}")
-    tuned = {k: words for k, words in tuned.items() if k in records}
     return Comparison(records, rule, failed, tuned, runs.settings, task.compared)
 
 
@@ -154,9 +153,11 @@ def rule_of(rule, task, splits, search):
 def method_of(entry):
     """(name in the table, Method, names of what is given) of an entry."""
     if isinstance(entry, Method):
-        return identity.plain(entry)["name"], replace(entry, task=None), ()
+        entry = identity.plain(entry)["name"], entry
     pair = isinstance(entry, (tuple, list)) and len(entry) == 2
     name, hyper = entry if pair else (entry, {})
+    if isinstance(hyper, Method):
+        return name, replace(hyper, task=None), ()
     label = f"{name}({listing(hyper)})" if hyper else name
     return label, make(name, None, **hyper), tuple(hyper)
 
@@ -278,13 +279,13 @@ class Comparison:
             parts = {"": seeds.mean(skipna=False), "± ": half_interval(seeds)}
             row = {f"{mark}{k}": parts[mark][k] for k in seeds for mark in parts}
             row |= {"model": view_of(records[0]), "seeds": len(records)}
-            rows[name] = row | {"tuned": self.tuned.get(name, "")}
+            rows[name] = row | ({"tuned": self.tuned[name]} if self.tuned else {})
         table = pd.DataFrame.from_dict(rows, orient="index").rename_axis("method")
         empty = [k for k in table if k[0] == "±" and table[k].isna().all()]
-        table = table.drop(columns=[*empty, *["tuned"] * (not self.tuned)])
+        table = table.drop(columns=empty)
         digits = {k: 3 if k.removeprefix("± ") in LOW else 1 for k in table}
-        by = {"by": "worst 10 %", "ascending": False, "kind": "stable"}
-        return table.sort_values(**by).round(digits)
+        order = table.sort_values("worst 10 %", ascending=False, kind="stable")
+        return order.round(digits)
 
     def frame(self) -> pd.DataFrame:
         """One row per method, seed and client: method, seed, client (name or number),
@@ -307,16 +308,13 @@ class Comparison:
 
         Columns: method, client, rows (test rows), accuracy (percent, mean over seeds),
         difference (to the same client and seed under `against`, percentage points, mean
-        over the seeds that both have), ± difference (half a 95 % interval, from two
+        over seeds), ± difference (half a 95 % interval, from two
         seeds on), change (gain or loss: by more than `points`; else same).
-        ValueError for a name that is not there, or no seed in common."""
+        ValueError for a name that is not there."""
+        known(self.records, "method", against)
         frame, at = self.frame(), ["seed", "client"]
         base = frame[frame.method == against].set_index(at)["accuracy"]
-        mine = frame[frame.method != against].join(base.rename("base"), at)
-        shared = mine.groupby("method")["base"].count()
-        none = ", ".join(shared.index[shared == 0])
-        why = f"against = {against!r} has no seed in common with {none}"
-        refuse_if(none, f"{why}; compared: {', '.join(self.records)}")
+        mine = frame[frame.method != against].join(base.rename("base"), at).dropna()
         mine["difference"] = (mine["accuracy"] - mine["base"]).round(4)
         each = mine.groupby(["method", "client"], sort=False)
         found = each.agg({"rows": "first", "accuracy": "mean", "difference": "mean"})
@@ -363,14 +361,11 @@ class Comparison:
     def cautions(self) -> list[str]:
         """Who is compared, and what the table and its seeds cannot say."""
         lines = [f"{name} is missing: {why}" for name, why in self.failed.items()]
-        if any(len(r) == 1 for r in self.records.values()):
+        first, *others = [*self.records.values()][0]
+        if not others:
             lines.append("one seed gives no interval; give seeds=5 or more")
-        for name, (first, *others) in self.records.items():
-            curve = lambda r: r["pre", view_of(r), "test"]
-            if others and all(np.array_equal(curve(first), curve(r)) for r in others):
-                same = "gave one and the same run: nothing in it is drawn"
-                lines.append(f"the seeds of {name} {same}")
-        return [*self.compared, *lines]
+        n = first.meta["n"]["test"]
+        return [*self.compared, *lines, CUT.format(len(n), min(n))]
 
     def guide(self) -> str:
         """What to try next (fedlib.study.guide), where Local, FedAvg and FedAvg+FT are

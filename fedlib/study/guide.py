@@ -1,10 +1,9 @@
-"""Which method to try first: three cheap runs place data beside tasks on which every
-method was searched.
+"""Which method to try first: three runs place data beside tasks searched by all.
 
-guide.csv has a row per task, made by papers/search/table.py: why its clients differ;
-`signs` of its three; the methods that could be best for the worst tenth, the highest
-first; how many points the best of the three was behind the best of all, and so what
-the guide names first where it does not know the task.
+guide.csv, by papers/search/table.py, has a row per task: why its clients differ; signs;
+how many rows could be best for the worst tenth (open), the six highest and the three
+(first); points that the best of the three was behind the best of all (three), and so
+what the guide names first of a task that it does not know (error).
 """
 
 from collections.abc import Mapping
@@ -14,26 +13,33 @@ import pandas as pd
 
 THREE = "Local", "FedAvg", "FedAvg+FT"
 SIGNS = ["local", "tuned"]
+UNSURE = 1.5  # times the nearest one's distance: a second task is named, too
 TASKS = Path(__file__).with_name("guide.csv")
 TOLD = """\
-Which method next? Training alone gains {local:+.1f} points over FedAvg, fine-tuning \
-{tuned:+.1f} over the better of both (mean accuracy on validation rows). Of {n} tasks \
-on which all methods were searched, the nearest is {task}: {why}. For the worst tenth \
-of its clients any of these could be best; try them in this order: {first}. The best \
-of your three runs was {three:.1f} points behind there. On a task that it did not know \
-this guide's first method was {error:.1f} points behind the best, at most {most:.1f}."""
+Which method next? Training alone gains {:+.1f} points over FedAvg, fine-tuning, \
+which may be declined, {:+.1f} over the better of both (mean accuracy on \
+validation rows; search, as the tasks did). Of {} tasks the nearest to yours:"""
+NEAR = """\
+{task} ({away:.1f} points away: {why}). For the worst tenth of its clients {open} of \
+all searched rows could be best; the highest, and those of your three, in this order: \
+{first}. The best of the three, by validation rows, was {three:.1f} points behind."""
+SURE = """\
+On a task that it did not know this guide's first method was {0:.1f} points behind \
+the best, at most {2:.1f}; the best of the three {1:.1f}, at most {3:.1f}."""
 
 
 def signs(mean: Mapping[str, float]) -> list[float]:
-    """Of mean accuracies {method: %}: Local less FedAvg, and FedAvg+FT less the better
-    of both, percentage points."""
+    """Of mean accuracies {method: %}: Local less FedAvg, and FedAvg, with fine-tuning
+    where that helps, less the better of both, percentage points."""
     local, fedavg, tuned = (mean[k] for k in THREE)
-    return [local - fedavg, tuned - max(local, fedavg)]
+    return [local - fedavg, max(tuned, fedavg) - max(local, fedavg)]
 
 
-def nearest(at: list[float], tasks: pd.DataFrame) -> pd.Series:
-    """The row of the task whose signs are nearest."""
-    return tasks.loc[((tasks[SIGNS] - at) ** 2).sum(axis=1).idxmin()]
+def nearest(at: list[float], tasks: pd.DataFrame) -> pd.DataFrame:
+    """The row of the nearest task, and perhaps of the next; `away`: points to it."""
+    away = ((tasks[SIGNS] - at) ** 2).sum(axis=1) ** 0.5
+    near = tasks.assign(away=away).sort_values("away")[:2]
+    return near[near.away <= UNSURE * away.min()]
 
 
 def advice(mean: Mapping[str, float]) -> str:
@@ -41,8 +47,8 @@ def advice(mean: Mapping[str, float]) -> str:
     "" where one of them is missing, or below 0 for want of validation rows."""
     if not all(mean.get(k, -1) >= 0 for k in THREE):
         return ""
-    tasks = pd.read_csv(TASKS)
-    local, tuned = signs(mean)
-    told = nearest([local, tuned], tasks).to_dict() | {"local": local, "tuned": tuned}
-    error = {"error": tasks.error.mean(), "most": tasks.error.max()}
-    return TOLD.format(n=len(tasks), **told | error)
+    tasks, at = pd.read_csv(TASKS), signs(mean)
+    lines = [NEAR.format(**task) for task in nearest(at, tasks).to_dict("records")]
+    behind = tasks[["error", "three"]]
+    sure = SURE.format(*behind.mean(), *behind.max())
+    return "\n".join([TOLD.format(*at, len(tasks)), *lines, sure])

@@ -147,10 +147,10 @@ def without_defaults(f, given):
 def content(path):
     """The checksum of a file that a run reads; its path, if it is not there yet."""
     changed = os.path.isfile(path) and os.stat(path).st_mtime_ns
-    return hashed(path, "sha256", changed) if changed else path
+    return hashed(path, changed) if changed else path
 
 
-hashed = functools.cache(lambda path, kind, _: checksum(path, kind))
+hashed = functools.cache(lambda path, _: checksum(path, "sha256"))
 
 
 # ---------------------------------------------------------------- edited sources

@@ -8,18 +8,16 @@ from repro.claims import (
     best,
     better,
     common,
+    every,
     exactly,
     inner,
-    joined,
     level,
     positive,
     printed,
     say,
-    seen,
     strongest,
     testing,
 )
-from repro.claims.findings import listed as in_words
 from repro.metrics import METRICS
 
 
@@ -50,25 +48,9 @@ def about_printed_or_lower(metric, place, needs):
 
 
 # ---------------------------------------------------------------- several metrics
-@testing
-def best_on_all(v, metrics, place, rivals):
+def best_on_all(metrics, place, rivals):
     """FedGA is better than every rival on every metric."""
-    found = {m: seen(best(m, place, rivals, "FedGA"), v) for m in metrics}
-    return joined(found, in_words(found.values()))
-
-
-# ---------------------------------------------------------------- equal searches
-@testing
-def best_tuned(v, metric, place, rivals, by):
-    """FedGA is better than every rival, each at the winner of its search, `by` mean or
-    worst tenth (study tuned).
-    """
-    of = {"study": "tuned", "setting": f"by={by}"}
-    run = {m: {"method": m} | of for m in (*rivals, "FedGA")}
-    tests = {r: better(metric, place, run["FedGA"], run[r]) for r in rivals}
-
-    v.get(metric, dataset=place, **run["FedGA"])
-    return strongest(v, tests)
+    return every(*(best(m, place, rivals, "FedGA") for m in metrics))
 
 
 # ---------------------------------------------------------------- the trigger

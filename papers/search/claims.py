@@ -30,16 +30,12 @@ def above(metric, place, method, rivals, setting, least):
     return best(metric, place, others, method, least, setting=setting)
 
 
-def since(seed, place, **of):
+def since(seed, **of):
     """As `above`, on the seeds from one on: those before it have named the row."""
-
-    def on(v):
-        new = lambda x: {s: y for s, y in x.items() if s >= seed}
-        runs = {k: x for k, x in v.runs.items() if k[1] == place}
-        runs = {k: {how: new(y) for how, y in x.items()} for k, x in runs.items()}
-        return above(place=place, **of)(replace(v, runs=runs))
-
-    return on
+    new = lambda x: {s: y for s, y in x.items() if s >= seed}
+    some = lambda runs: {how: new(x) for how, x in runs.items()}
+    of = above(**of)
+    return lambda v: of(replace(v, runs={k: some(x) for k, x in v.runs.items()}))
 
 
 def within(metric, place, method, rivals, setting, margin):

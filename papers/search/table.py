@@ -133,12 +133,15 @@ def tasks_of(found):
     out.columns = guide.SIGNS
     high = of["worst"].query("could_be_best").sort_values("mean", ascending=False)
     high = high[~high.setting.str.contains("tune=0")]  # that is the row without +FT
-    out["first"] = high.groupby("task").method.agg(lambda m: ", ".join(m[:6]))
+    some = lambda m: [*m[:6], *(k for k in m[6:] if k in guide.THREE)]
+    high = high.groupby("task").method
+    out["open"], out["first"] = high.size(), high.agg(some).str.join(", ")
     three = found[(found.method == THREE) & (found.winner_by == "worst")]
     out["three"] = worst.max(axis=1) - three.set_index("task")["mean"]
     for t in out.index if len(out) > 1 else ():
-        first = guide.nearest(out.loc[t, guide.SIGNS], out.drop(t))["first"]
-        out.loc[t, "error"] = worst.loc[t].max() - worst.loc[t, first.split(", ")[0]]
+        near = guide.nearest(out.loc[t, guide.SIGNS], out.drop(t))["first"]
+        first = near.iloc[0].split(",")[0]
+        out.loc[t, "error"] = worst.loc[t].max() - worst.loc[t, first]
     out.insert(0, "why", out.index.map(WHY))
     return out.round(2).reset_index()
 

@@ -1,6 +1,6 @@
 """Which settings win the search, and rows that share a run.
 
-    python -m papers.search.winners [TASK ...]
+    python -m papers.search.winners SEARCH [TASK ...]
 
 A run of "FedGA+FT" is two rows: FedGA, and FedGA after 0, 1, 5 or 10 passes of
 fine-tuning. So no passes are drawn: each setting has all of them, and 0 among them lets
@@ -22,8 +22,7 @@ from repro import papers
 from repro.winners import HEAD, levels, point
 
 PATH, ALSO = Path("papers/search/winners.yaml"), ";also="
-SEARCHES = {"pilot": "final", "twice": "twice_final", "again": "again_final"}
-SEARCHES |= {"longer": "longer_final", "fifth": "fifth_final"}
+FINAL = {"pilot": "final"}  # of the others it is called as they are
 
 
 def unfolded(run):
@@ -73,25 +72,22 @@ def chosen(drawn, *finals):
     return out
 
 
-def main(*tasks):
+def main(search, *tasks):
     """choose settings; compute what is missing of pilots and finals
 
-    tasks: those of the studies
+    search: the study of its pilots: pilot, twice, again, longer or fifth
+    tasks: some of those of the study
     """
-    tree = studies.load()["search"]["studies"]
-    for pilot, final in SEARCHES.items():
-        mine, runs = [t for t in tasks if t in tree[pilot]["tasks"]], []
-        if tasks and not mine:
-            continue
-        changes = {"tasks": mine} if tasks else {}
-        for name in pilot, final:
-            runs.append(unfolded(study("search", name, **changes)))
-            every = studies.read(PATH) if PATH.exists() else {}
-            won = every.setdefault(pilot, {})
-            for row, of in chosen(*runs).items():
-                won[row] = won.get(row, {}) | of
-            how = {"sort_keys": False, "default_flow_style": None}
-            PATH.write_text(HEAD + yaml.safe_dump(every, **how))
+    changes, runs = {"tasks": [*tasks]} if tasks else {}, []
+    for name in search, FINAL.get(search, f"{search}_final"):
+        runs.append(unfolded(study("search", name, **changes)))
+        every = studies.read(PATH)
+        won = every.setdefault(search, {})
+        for row, of in chosen(*runs).items():
+            won[row] = won.get(row, {}) | of
+        how = {"sort_keys": False, "default_flow_style": None}
+        PATH.write_text(HEAD + yaml.safe_dump(every, **how))
+    print(PATH)
 
 
 if __name__ == "__main__":

@@ -84,13 +84,13 @@ def test_differences_are_of_one_seed_and_client_and_of_the_model_that_counts(thr
         assert list(mine.client) == three.records["Ditto"][0].meta["owners"]
         assert np.allclose(mine.difference, d.mean(0), atol=1e-3)
         assert list(mine.rows) == three.records["Ditto"][0].meta["n"]["test"]
-        assert np.allclose(mine.accuracy, 100 * np.mean([*own.values()], 0), atol=1e-3)
+        assert np.allclose(mine.accuracy, 50 * (own[0] + own[2]))
         half = stats.t.ppf(0.975, 1) * stats.sem(d)
         assert np.allclose(mine["± difference"], half, atol=1e-2)
         assert frame[frame.method == "B"]["± difference"].isna().all()
-    for bad in ("Dito", "B"):  # which has no seed in common with Ditto
-        with pytest.raises(ValueError, match="Dit"):
-            three.paired(bad)
+    assert {*three.paired("B").method} == {"FedAvg"}  # Ditto has no seed of B's
+    with pytest.raises(ValueError, match="did you mean 'Ditto'"):
+        three.paired("Dito")
     made = {"FedAvg": [record(C=2)], "B": [record(C=2)]}  # a point is a point, though
     made["FedAvg"][0].views["pre", "global", "test"][-1] = [0.8, 0.8]
     made["B"][0].views["pre", "global", "test"][-1] = [0.81, 0.78]  # these are float32
@@ -177,7 +177,7 @@ def test_seeds_and_methods_are_those_that_were_asked_for(tmp_path):
     some = ["FedAvg", "FedProx", methods[1]]
     more = fedlib.compare(some, task, **told | {"seeds": 1})
     assert list(more.records) == ["FedAvg", "FedProx", "Ditto(lam=0.5)"]
-    assert len(more.cautions()) == 1
+    assert len(more.cautions()) == 2
     assert same(more.records["FedAvg"][0], got.records["FedAvg"][0], but=())
     assert all(p.stat().st_mtime_ns == t for p, t in times.items())
     other = fedlib.compare(["FedAvg"], task, **told | {"cohort": 2})
@@ -222,7 +222,7 @@ def test_winners_by_mean_and_by_worst_tenth_are_those_of_three_pilots(tmp_path):
                 assert r.meta["parameters"].items() >= made[won].items()
     assert len(list(tmp_path.glob("*/1001/record"))) == 15
     assert len(list(tmp_path.glob("*/1002/record"))) == 12
-    assert got.table.tuned.to_dict() == got.tuned
+    assert dict(got.table.tuned, Odd="lr=0.0158") == got.tuned  # Odd has failed
 
 
 def test_all_that_makes_two_comparisons_one_is_in_their_folder():
@@ -266,6 +266,6 @@ def test_no_run_is_lost_where_a_number_is_none(tmp_path):
     got = fedlib.compare(["FedAvg"], task, 2, 3)
     assert np.isnan(got.table[["Gini", "EO"]].to_numpy(float)).all()
     page = got.report(tmp_path / "it.html").read_text("utf-8")
-    for words in ("compare f, m", "one and the same run", "m 2 + 0"):
+    for words in ("compare f, m", "1 clients the smallest has", "m 2 + 0"):
         assert all(words in said for said in (page, str(got))), words
     assert got.frame().accuracy.round(4).equals(got.frame().accuracy)
