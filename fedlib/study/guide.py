@@ -20,9 +20,9 @@ Which method next? Training alone gains {:+.1f} points over FedAvg, fine-tuning,
 which may be declined, {:+.1f} over the better of both (mean accuracy on \
 validation rows; search, as the tasks did). Of {} tasks the nearest to yours:"""
 NEAR = """\
-{task} ({away:.1f} points away: {why}). For the worst tenth of its clients {open} of \
-all searched rows could be best; the highest, and those of your three, in this order: \
-{first}. The best of the three, by validation rows, was {three:.1f} points behind."""
+{task} ({away:.1f} points away: {why}). {open} of all searched rows could be best for \
+the worst tenth there, not two points below FedAvg+FT; the highest, and those of your \
+three, in this order: {first}. The best of the three was {three:.1f} points behind."""
 SURE = """\
 On a task that it did not know this guide's first method was {0:.1f} points behind \
 the best, at most {2:.1f}; the best of the three {1:.1f}, at most {3:.1f}."""

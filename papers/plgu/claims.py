@@ -80,8 +80,10 @@ def same_run(v, place, a, b):
     x, y = common(*(v.get(MEAN, dataset=place, **run) for run in (a, b)))
     if len(x) < LEAST:
         raise NotTestable(f"{len(x)} seeds, and fewer than {LEAST} never decide")
-    said = f"the same {METRICS[MEAN].what} in {(x == y).sum()} of {len(x)} seeds"
-    return sure(v.same(place, a, b), said)
+    return sure(
+        v.same(place, a, b),
+        f"the same {METRICS[MEAN].what} in {(x == y).sum()} of {len(x)} seeds",
+    )
 
 
 # ---------------------------------------------------------------- printed numbers

@@ -131,7 +131,11 @@ def tasks_of(found):
     mean, worst = level("mean"), level("worst")
     out = pd.DataFrame(map(guide.signs, mean.to_dict("index").values()), mean.index)
     out.columns = guide.SIGNS
-    high = of["worst"].query("could_be_best").sort_values("mean", ascending=False)
+    high = (
+        of["worst"]
+        .query("could_be_best and less_fedavg_ft > -2")  # what may diverge could be
+        .sort_values("mean", ascending=False)
+    )
     high = high[~high.setting.str.contains("tune=0")]  # that is the row without +FT
     some = lambda m: [*m[:6], *(k for k in m[6:] if k in guide.THREE)]
     high = high.groupby("task").method
