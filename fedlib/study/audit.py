@@ -66,9 +66,8 @@ def lacking(cells, *study):
 
 # ---------------------------------------------------------------- pack
 def pack(names=(), anew=False):
-    """Pack studies whose runs are all finished, and with all studies what notebooks
-    have measured. anew: what runs/ has goes before what is packed. Raises ValueError.
-    """
+    """Pack studies, with all of them what notebooks have measured; ValueError where a
+    run is not finished. anew: what runs/ has goes before what is packed."""
     identity.warn_if_edited()
     for study in chosen(names):
         items, folder = packable(*study, anew), STORE / "-".join(study)
@@ -81,9 +80,9 @@ def pack(names=(), anew=False):
 def packable(paper, study, anew):
     """[(id, columns, Record)] of a study, each run once: of seed 0 all, of others and
     winners the evaluations that rules pick, all on data sets in `curves`; its `logs`;
-    groups of all clients together; of a search's pilots validation rows alone.
+    groups of all clients together; of a search's pilots validation rows, else `stored`.
     ValueError: a run is missing, or no commit's."""
-    val = lambda part: {k: a for k, a in part.items() if k[2] == "val"}
+    of = lambda part, s: {k: a for k, a in part.items() if s in (None, k[2])}
     pooled = lambda part: {k: a.sum(1, a.dtype, keepdims=True) for k, a in part.items()}
     todo, spec, _ = studies.cells(paper, study)
     found = store.read(STORE / f"{paper}-{study}")
@@ -95,19 +94,19 @@ def packable(paper, study, anew):
     refuse_if(lacking, f"{paper}/{study}: {lacking}: compute and pack")
     items = {}
     for c in todo:
-        r, meta = found[c.id], found[c.id].meta
+        meta = (r := found[c.id]).meta
         short = "diverged" not in meta and r.rounds[-1] != meta["rounds"]
-        why = f"has not ended, or is of sources in no commit ({meta['commit']}); commit"
-        remedy = f"{why} them, delete {RUNS / c.id} and compute it again"
-        refuse_if(short or identity.uncommitted(meta["commit"]), f"{c} {remedy}")
+        why = f"{c} has not ended, or is of sources in no commit ({meta['commit']}): "
+        why += f"commit them, delete {RUNS / c.id} and compute it again"
+        refuse_if(short or identity.uncommitted(meta["commit"]), why)
         if c.seed or "winners" in spec:
             names = spec.get("logs", ())
             names = names.get(c.method, ()) if isinstance(names, dict) else names
             logs = {k: v for k, v in r.logs.items() if k in names}
-            groups = {k: pooled(getattr(r, k)) for k in ("cells", "consistency")}
-            r = replace(r, logs=logs, **groups)
-            if c.seed >= studies.PILOT and spec.keys() & {"draws", "winners"}:
-                r = replace(r, views=val(r.views), cells=val(r.cells))
+            pilot = c.seed >= studies.PILOT and spec.keys() & {"draws", "winners"}
+            split = "val" if pilot else spec.get("stored")
+            parts = {"views": of(r.views, split), "cells": pooled(of(r.cells, split))}
+            r = replace(r, logs=logs, consistency=pooled(r.consistency), **parts)
             r = r if c.dataset in spec.get("curves", ()) else selection.kept(r)
         versions = json.dumps(identity.raised(identity.parts_of(c)[1]))
         about = vars(c) | {"paper": paper, "study": study, "versions": versions}
@@ -189,5 +188,5 @@ def compare(old, new):
         points = max(points, float(off))
     verdict = "rounding" if points <= TOLERANCE else "DIFFERS"
     row = {"verdict": verdict if share else "same", "hits that differ, %": 100 * share}
-    commits = {"commit then": old.meta["commit"], "now": new.meta["commit"]}
-    return row | {"points": points} | commits
+    row["points"] = points
+    return row | {"commit then": old.meta["commit"], "now": new.meta["commit"]}
