@@ -229,8 +229,8 @@ def find(ids, paper, study, root="evidence"):
         wanted = {row["id"] for row in listed(folder, ("id",))} & {*ids} - out.keys()
         if wanted:
             stored = _read(folder, os.stat(folder / "runs.parquet").st_mtime_ns)
-            whole = lambda i: folder == own or "picked" not in stored[i].meta
-            out |= {i: stored[i] for i in wanted if whole(i)}
+            some = zip(wanted, map(stored.get, wanted))
+            out |= {i: r for i, r in some if folder == own or "picked" not in r.meta}
     return out
 
 
