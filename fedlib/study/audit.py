@@ -80,8 +80,8 @@ def pack(names=(), anew=False):
 def packable(paper, study, anew):
     """[(id, columns, Record)] of a study, each run once: of seed 0 all, of others and
     winners the evaluations that rules pick, all on data sets in `curves`; its `logs`;
-    groups of all clients together; of a search's pilots validation rows, else `stored`.
-    ValueError: a run is missing, or no commit's."""
+    groups of all clients together; test rows alone where the study's `stored` says so,
+    of a search's pilots validation rows. ValueError: a run lacks, or is no commit's."""
     of = lambda part, s: {k: a for k, a in part.items() if s in (None, k[2])}
     pooled = lambda part: {k: a.sum(1, a.dtype, keepdims=True) for k, a in part.items()}
     todo, spec, _ = studies.cells(paper, study)
@@ -94,11 +94,11 @@ def packable(paper, study, anew):
     refuse_if(lacking, f"{paper}/{study}: {lacking}: compute and pack")
     items = {}
     for c in todo:
-        meta = (r := found[c.id]).meta
-        short = "diverged" not in meta and r.rounds[-1] != meta["rounds"]
-        why = f"{c} has not ended, or is of sources in no commit ({meta['commit']}): "
+        r = found[c.id]
+        short = "diverged" not in r.meta and r.rounds[-1] != r.meta["rounds"]
+        why = f"{c} has not ended, or is of sources in no commit, {r.meta['commit']}: "
         why += f"commit them, delete {RUNS / c.id} and compute it again"
-        refuse_if(short or identity.uncommitted(meta["commit"]), why)
+        refuse_if(short or identity.uncommitted(r.meta["commit"]), why)
         if c.seed or "winners" in spec:
             names = spec.get("logs", ())
             names = names.get(c.method, ()) if isinstance(names, dict) else names

@@ -117,7 +117,7 @@ class Study(Run):
     by: str = None  # which of them alone; settings do not name it
     logs: list[str] | dict[Method, list[str]] = None  # of every seed stored, not of 0
     curves: list[str] = None  # data sets whose every evaluation is, too
-    stored: Literal["test"] = None  # the rows whose numbers alone are
+    stored: Literal["test"] = None  # leave numbers of validation rows out
     source: str = None
 
 
