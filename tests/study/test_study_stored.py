@@ -154,7 +154,7 @@ def test_from_runs_to_evidence_that_a_study_reads(repo, capsys):
         shutil.rmtree(Path("runs", c.id))  # they are in evidence/
     both = [experiment.study(*s, workers=1) for s in (MAIN, MORE)]
     assert not any(Path("runs", c.id).exists() for c in both[1].cells)
-    for c, r in zip(both[0].cells + both[1].cells, both[0].records + both[1].records):
+    for c, r in both[0].of() + both[1].of():
         assert same(r, record(c.seed, c.method, rounds=range(4)), but=())
     rows = {row["id"]: row for row in store.listed(Path("evidence/toy-main"))}
     for c in both[0].cells:
@@ -186,7 +186,8 @@ def test_what_may_be_packed_and_which_logs_are_kept(repo):
     replace(r, meta=r.meta | spoil).save(at)
     audit.pack(["toy/main"])
     for curves, evaluations in ([], 2), (["near"], 4):
-        write(repo, book(main={"logs": ["cohort"], "seeds": [4, 0], "curves": curves}))
+        of = {"logs": ["cohort"], "seeds": [4, 0], "curves": curves, "stored": "test"}
+        write(repo, book(main=of))
         for c in cells():
             save(c, groups=True)
         audit.pack(["toy/main"], anew=True)
@@ -197,6 +198,7 @@ def test_what_may_be_packed_and_which_logs_are_kept(repo):
         assert same(*found[0], but=())  # of seed 0 all
         r, whole = found[4]  # of FedGA
         assert [*r.logs] == ["cohort"] and len(r.rounds) == evaluations
+        assert {split for _, _, split in r.views} == {"test"}
         for key, a in (r.cells | r.consistency).items():
             b = (whole.cells | whole.consistency)[key][r.rounds]
             assert a.shape[1] == 1 and (a[:, 0] == b.sum(1)).all(), key
@@ -209,8 +211,7 @@ def test_what_may_be_packed_and_which_logs_are_kept(repo):
             with pytest.raises(ValueError, match="seed 4.*mine"):
                 scores(run)
             assert len(scores(run.only(seed=0))) == 8
-            told = [audit.compare(*both) for both in zip(run.records, new)]
-            assert {t["verdict"] for t in told} == {"same"}
+            assert {t["verdict"] for t in map(audit.compare, run.records, new)} == {"same"}
 
 
 def test_of_a_searchs_pilots_validation_rows_are_kept(repo):
